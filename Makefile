@@ -1,0 +1,34 @@
+# Two commands do all the set-up: `make train` and `make test`.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+EXTRAS := trl,parquet,gguf,dev
+
+.PHONY: setup train test lint bench clean
+
+setup: $(VENV)/.done
+
+# One environment for everything but verl. Rebuilt when the pins or the dependencies change.
+$(VENV)/.done: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip
+	$(BIN)/python -m pip install -q -c constraints.txt torch
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[$(EXTRAS)]'
+	touch $@
+
+train: setup
+	$(BIN)/sleuth train laptop
+
+test: setup lint
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+lint: setup
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/python -m benchmarks.rollout
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache build dist
