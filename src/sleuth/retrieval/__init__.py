@@ -1,0 +1,1 @@
+"""Finding passages: the corpus and the retrievers over it."""
