@@ -55,8 +55,6 @@ class Problem(StrEnum):
     """The turn ended without any complete action."""
     EMPTY_QUERY = "empty_query"
     """A search for nothing or for white space."""
-    EMPTY_ANSWER = "empty_answer"
-    """An answer of nothing or white space."""
     MALFORMED_CALL = "malformed_call"
     """A tool call whose JSON or arguments can't be read."""
     UNKNOWN_TOOL = "unknown_tool"

@@ -1,0 +1,100 @@
+"""Drives many episodes at once, turn by turn: one call to the sampler and one to the retriever for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from sleuth.agent.episode import Episode, Need, NeedPassages, NeedTokens, NeedTool
+from sleuth.seeds import derive_seed
+from sleuth.types import Retriever, Sampler, SampleRequest, SamplingParams, SearchResult, Tool, Trajectory
+
+
+def run_episodes(
+    episodes: Sequence[Episode],
+    sampler: Sampler,
+    retriever: Retriever,
+    params: SamplingParams,
+    *,
+    seeds: Sequence[int],
+    tools: Mapping[str, Tool] | None = None,
+    on_turn: Callable[[Episode], None] | None = None,
+) -> list[Trajectory]:
+    """Run every episode to its end.
+
+    Args:
+        seeds: one an episode. A turn's draw depends on the episode's seed and the turn's number alone, so the result
+            doesn't depend on what else is in the batch.
+        on_turn: called with an episode after each span that it appended (for showing a rollout as it goes).
+
+    Returns:
+        The trajectories, in the order of ``episodes``. A failed retriever or tool is in them, not raised.
+    """
+    if len(seeds) != len(episodes):
+        raise ValueError(f"{len(seeds)} seeds for {len(episodes)} episodes")
+    told = on_turn or (lambda episode: None)
+    try:
+        while active := [i for i, e in enumerate(episodes) if not e.done]:
+            _sample(episodes, active, sampler, params, seeds, told)
+            _search(episodes, active, retriever, told)
+            _call_tools(episodes, active, tools or {}, told)
+    finally:
+        sampler.release(range(len(episodes)))
+    return [e.trajectory for e in episodes]
+
+
+def _need(episode: Episode) -> Need:
+    return episode.need
+
+
+def _sample(
+    episodes: Sequence[Episode],
+    active: list[int],
+    sampler: Sampler,
+    params: SamplingParams,
+    seeds: Sequence[int],
+    told: Callable[[Episode], None],
+) -> None:
+    rows, requests = [], []
+    for i in active:
+        need = _need(episodes[i])
+        if isinstance(need, NeedTokens):
+            turn = len(episodes[i].trajectory.policy_spans)
+            seed = derive_seed(seeds[i], turn)
+            rows.append(i)
+            requests.append(SampleRequest(i, need.ids, need.max_new_tokens, need.stop, seed))
+    if requests:
+        for i, completion in zip(rows, sampler.sample(requests, params), strict=True):
+            episodes[i].sampled(completion)
+            told(episodes[i])
+        sampler.release(i for i in rows if episodes[i].done)
+
+
+def _search(
+    episodes: Sequence[Episode], active: list[int], retriever: Retriever, told: Callable[[Episode], None]
+) -> None:
+    waiting = [(i, need) for i in active if isinstance(need := _need(episodes[i]), NeedPassages)]
+    if not waiting:
+        return
+    requests = [need.request for _, need in waiting]
+    try:
+        results = retriever.search(requests, waiting[0][1].k)
+    except Exception as error:  # a retriever shall not raise; one that does has failed for all of these
+        results = [SearchResult(error=f"{type(error).__name__}: {error}")] * len(requests)
+    for (i, _), result in zip(waiting, results, strict=True):
+        episodes[i].found(result)
+        told(episodes[i])
+
+
+def _call_tools(
+    episodes: Sequence[Episode], active: list[int], tools: Mapping[str, Tool], told: Callable[[Episode], None]
+) -> None:
+    for i in active:
+        need = _need(episodes[i])
+        if isinstance(need, NeedTool):
+            try:
+                text = str(tools[need.name](**need.arguments))
+            except Exception as error:
+                episodes[i].abort(f"tool {need.name}: {type(error).__name__}: {error}")
+            else:
+                episodes[i].tool_returned(text)
+            told(episodes[i])

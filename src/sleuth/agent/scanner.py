@@ -1,0 +1,158 @@
+"""Reads one policy turn: where are the thoughts, which action was completed first.
+
+The one place that looks for tags in what the policy wrote. It works on bytes, since token boundaries are byte offsets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sleuth.types import Part, PartKind
+
+
+@dataclass(slots=True)
+class Stretch:
+    """Bytes ``start`` to ``end`` (exclusive) are of one kind."""
+
+    kind: PartKind
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class ScannedTurn:
+    """What a turn contains.
+
+    Attributes:
+        action: name of the tag whose element was completed first outside of any thought; None when there is none.
+        content: the bytes inside that element.
+        end: offset just behind the closing tag of the action; the length of the turn when there is none.
+        stretches: thoughts, tags, query or answer content up to ``end``, in order, without overlap.
+        malformed: number of things that look like a known tag and are none (wrong case, inner white space).
+        stray: number of known tags where they mean nothing: a closing tag that closes nothing, an opening tag whose
+            element was abandoned, a tag that belongs to the environment.
+        free: True when something other than white space stands outside of any element before ``end``.
+        thoughts: number of closed thoughts before the action.
+        trailing: True when something other than white space follows ``end``.
+    """
+
+    action: str | None
+    content: bytes
+    end: int
+    stretches: list[Stretch] = field(default_factory=list)
+    malformed: int = 0
+    stray: int = 0
+    free: bool = False
+    thoughts: int = 0
+    trailing: bool = False
+
+    @property
+    def well_formed(self) -> bool:
+        """Exactly one thought, then exactly one action, and nothing else but white space."""
+        clean = not (self.malformed or self.stray or self.free or self.trailing)
+        return clean and self.action is not None and self.thoughts == 1
+
+
+class TurnScanner:
+    """Finds the first complete action of a turn.
+
+    Args:
+        think: name of the thought's tag, e.g. ``think``.
+        actions: tag name → kind of its content (``query`` or ``answer``), e.g. ``{"search": QUERY, "answer": ANSWER}``.
+        environment: names of tags that only the environment writes, e.g. ``information``.
+
+    Rules: inside a thought everything but its closing tag is text; an action is an opening tag and its closing tag with
+    no other known opening tag between them (a later opening tag abandons an earlier one); tag names match exactly.
+    """
+
+    def __init__(self, think: str, actions: dict[str, PartKind], environment: Sequence[str] = ()):
+        self.think = think
+        self.actions = dict(actions)
+        names = [think, *actions, *environment]
+        alternatives = "|".join(re.escape(n) for n in names)
+        # Group 1, 2: a real tag. Group 3: something that a reader would take for one.
+        self._tag = re.compile(
+            rf"<(/?)({alternatives})>|(<\s*/?\s*(?:{alternatives})\s*/?\s*>)".encode(), re.IGNORECASE
+        )
+        self._names = {n.encode(): n for n in names}
+
+    def scan(self, turn: bytes, opened: str | None = None, ignore_trailing: Sequence[bytes] = ()) -> ScannedTurn:
+        """Read ``turn``; ``opened`` is the tag that the environment already opened for it (a prepended ``<think>``).
+
+        ``ignore_trailing``: texts (end-of-turn tokens) that may follow the action like white space.
+        """
+        result = ScannedTurn(None, b"", len(turn))
+        mode = opened
+        content_start = 0
+        for match in self._tag.finditer(turn):
+            name = self._names.get(match.group(2)) if match.group(2) is not None else None
+            closing = match.group(1) == b"/"
+            if mode == self.think:
+                if name == self.think and closing:
+                    self._close(result, PartKind.THINK, content_start, match)
+                    result.thoughts += 1
+                    mode, content_start = None, match.end()
+                continue
+            if name is None:
+                result.malformed += 1
+                continue
+            if mode is not None and closing and name == mode:
+                result.action = name
+                result.content = turn[content_start : match.start()]
+                self._close(result, self.actions[name], content_start, match)
+                result.end = match.end()
+                break
+            if closing or (name != self.think and name not in self.actions):
+                result.stray += 1
+                continue
+            if mode is None:
+                result.free |= bool(turn[content_start : match.start()].strip())
+            else:
+                result.stray += 1
+            result.stretches.append(Stretch(PartKind.TAG, match.start(), match.end()))
+            mode, content_start = name, match.end()
+        if result.action is None:
+            if mode == self.think:
+                result.stretches.append(Stretch(PartKind.THINK, content_start, len(turn)))
+            elif mode is None:
+                result.free |= bool(turn[content_start:].strip())
+        else:
+            rest = turn[result.end :]
+            for text in ignore_trailing:
+                rest = rest.replace(text, b"")
+            result.trailing = bool(rest.strip())
+        return result
+
+    @staticmethod
+    def _close(result: ScannedTurn, kind: PartKind, start: int, closing: re.Match[bytes]) -> None:
+        if closing.start() > start:
+            result.stretches.append(Stretch(kind, start, closing.start()))
+        result.stretches.append(Stretch(PartKind.TAG, closing.start(), closing.end()))
+
+
+def token_parts(pieces: Sequence[bytes], stretches: Sequence[Stretch]) -> list[Part]:
+    """Stretches of bytes as parts of tokens: a token belongs to the stretch that holds its first byte.
+
+    Args:
+        pieces: the bytes of each token of the turn.
+        stretches: ordered, without overlap.
+    """
+    starts: list[int] = []
+    offset = 0
+    for piece in pieces:
+        # A leading space belongs to the word behind it, which is what the token means.
+        starts.append(offset + (len(piece) - len(piece.lstrip(b" ")) if piece.strip() else 0))
+        offset += len(piece)
+    parts: list[Part] = []
+    token = 0
+    for stretch in stretches:
+        while token < len(starts) and starts[token] < stretch.start:
+            token += 1
+        first = token
+        while token < len(starts) and starts[token] < stretch.end:
+            token += 1
+        if token > first:
+            parts.append(Part(stretch.kind, first, token))
+    return parts
