@@ -1,0 +1,1 @@
+"""HopWorld: synthetic worlds of entities and relations as passages, questions about them, a tiny policy to train."""
