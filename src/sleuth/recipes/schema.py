@@ -1,0 +1,215 @@
+"""What a recipe may say: one typed field a setting, unknown keys refused.
+
+A recipe describes a whole run: model, protocol, data, retriever, reward, objective, trainer. The loader
+(:mod:`sleuth.recipes.loader`) finds it by name, follows ``extends`` and applies ``key.sub=value`` settings.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from sleuth.agent.episode import Limits
+from sleuth.rewards.reward import RewardSettings
+from sleuth.world.files import WorldSettings
+
+
+class Settings(BaseModel):
+    """Base of every group of settings."""
+
+    model_config = ConfigDict(extra="forbid", validate_default=True)
+
+
+class ModelSettings(Settings):
+    """How the policy is loaded.
+
+    Attributes:
+        dtype: of the weights; ``float32`` on a CPU, since bfloat16 is slower there.
+        lora: train LoRA adapters of this rank instead of all weights; None: all weights.
+        lora_alpha: default twice the rank.
+        lora_targets: module names, or ``all-linear``.
+        gradient_checkpointing: recompute activations in the backward pass (less memory, a third more time).
+    """
+
+    dtype: Literal["float32", "bfloat16", "float16", "auto"] = "float32"
+    lora: int | None = Field(default=None, ge=1)
+    lora_alpha: int | None = Field(default=None, ge=1)
+    lora_targets: str | list[str] = "all-linear"
+    gradient_checkpointing: bool = False
+
+
+class ProtocolSettings(Settings):
+    """How agent and environment talk.
+
+    Attributes:
+        kind: ``tags`` (Search-R1), ``tool_calls`` (Qwen/Hermes JSON), or a user's own ``module:function``.
+        settings: the protocol's own, see :class:`sleuth.agent.tags.TagSettings` and
+            :class:`sleuth.agent.tool_calls.ToolCallSettings`.
+        tools: a user's own tools, name → ``module:function``.
+    """
+
+    kind: str = "tags"
+    settings: dict[str, Any] = Field(default_factory=dict)
+    tools: dict[str, str] = Field(default_factory=dict)
+
+
+class DataSettings(Settings):
+    """Question sets. Files, folders or ``datasets`` names; ``world`` makes them instead.
+
+    Attributes:
+        dev: decides which checkpoint is kept; None: ``dev_size`` questions are split off ``train`` by seed.
+        test: only ever scored, before and after; several sets may be given.
+        train_where, dev_where, test_where: keep rows whose fields have this value or one of these values, e.g.
+            ``{"support": "gold", "fold": [2, 3]}``.
+        test_limit: rows scored of each ``data_source`` in the test sets, taken by seed; None: all.
+        comparable: False where training sees rows of a benchmark's development split; tables then say so.
+    """
+
+    train: str | list[str] | None = None
+    dev: str | list[str] | None = None
+    test: str | list[str] | None = None
+    train_where: dict[str, Any] = Field(default_factory=dict)
+    dev_where: dict[str, Any] = Field(default_factory=dict)
+    test_where: dict[str, Any] = Field(default_factory=dict)
+    dev_size: int = Field(default=128, ge=1)
+    test_limit: int | None = Field(default=None, ge=1)
+    comparable: bool = True
+
+
+class RetrieverSettings(Settings):
+    """Where passages come from.
+
+    Attributes:
+        kind: ``bm25`` (in process), or a user's own factory ``module:function`` called with ``corpus`` and ``settings``.
+        corpus: a JSONL file in Search-R1's format; not needed with ``world``.
+        settings: the kind's own (``k1``, ``b``, ``stopwords`` for bm25).
+    """
+
+    kind: str = "bm25"
+    corpus: str | None = None
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class SamplingSettings(Settings):
+    """How rollouts are drawn. ``max_rows``: rollouts decoded together; None: all of a batch."""
+
+    temperature: float = Field(default=1.0, ge=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    top_k: int = Field(default=0, ge=0)
+    max_rows: int | None = Field(default=None, ge=1)
+
+
+class TrainerSettings(Settings):
+    """The training loop. A *step* is one rollout batch: ``prompts`` × ``group`` rollouts and all updates made from them.
+
+    Attributes:
+        lr: AdamW's learning rate, constant after ``warmup_steps`` steps.
+        group: rollouts a prompt; at least 2, since advantages compare rollouts of one prompt.
+        updates_per_batch: optimiser updates made from one batch in one pass; 1 is on-policy (every ratio is 1).
+        micro_batch: rollouts in one forward and backward pass; None: all rollouts of an update.
+        steps: rollout batches.
+        eval_every: score the dev questions every so many steps; 0: never.
+        save_every: checkpoint every so many steps; 0: at the end (and where ``keep`` needs one).
+        keep: ``best``: the checkpoint with the best dev EM is the run's result; ``last``: the last one.
+        keep_last: how many of the latest checkpoints stay on disk.
+        kl_coefficient: weight of a penalty towards the start model (k3 estimate); 0: none, and no reference model.
+        max_failed_share: stop the run when more than this share of a batch's rollouts failed.
+        save_rollouts_every: write the batch's rollouts every so many steps; 0: never.
+        track: experiment trackers, by their names in transformers (``tensorboard``, ``wandb``, ``trackio``).
+    """
+
+    lr: float = Field(default=1e-6, gt=0)
+    warmup_steps: int = Field(default=0, ge=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    prompts: int = Field(default=16, ge=1)
+    group: int = Field(default=8, ge=2)
+    updates_per_batch: int = Field(default=1, ge=1)
+    micro_batch: int | None = Field(default=None, ge=1)
+    steps: int = Field(default=100, ge=1)
+    eval_every: int = Field(default=0, ge=0)
+    save_every: int = Field(default=0, ge=0)
+    keep: Literal["best", "last"] = "last"
+    keep_last: int = Field(default=1, ge=1)
+    kl_coefficient: float = Field(default=0.0, ge=0)
+    max_failed_share: float = Field(default=0.5, ge=0, le=1)
+    save_rollouts_every: int = Field(default=1, ge=0)
+    track: list[str] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _divides(self) -> TrainerSettings:
+        rows = self.prompts * self.group
+        if rows % self.updates_per_batch:
+            raise ValueError(
+                f"updates_per_batch={self.updates_per_batch} must divide prompts × group = {rows} rollouts"
+            )
+        per_update = rows // self.updates_per_batch
+        if self.micro_batch is not None and per_update % self.micro_batch:
+            raise ValueError(f"micro_batch={self.micro_batch} must divide the {per_update} rollouts of an update")
+        return self
+
+
+class WarmStartSettings(Settings):
+    """Supervised training on demonstrations before reinforcement learning (``sleuth warmstart``).
+
+    Attributes:
+        demonstrations: ``world`` (HopWorld's demonstrator) or ``oracle`` (supporting titles and decompositions), or a
+            rollouts file.
+        count: demonstrations made.
+        errors: the world demonstrator's error rates.
+    """
+
+    demonstrations: str = "world"
+    count: int = Field(default=20000, ge=1)
+    errors: dict[str, float] = Field(default_factory=dict)
+    steps: int = Field(default=1000, ge=1)
+    batch: int = Field(default=32, ge=1)
+    micro_batch: int | None = Field(default=None, ge=1)
+    lr: float = Field(default=1e-3, gt=0)
+    max_tokens: int = Field(default=2048, ge=8)
+
+
+class EvaluationSettings(Settings):
+    """How the test questions are scored before and after. ``greedy``: also at temperature 0."""
+
+    temperature: float = Field(default=1.0, ge=0)
+    greedy: bool = True
+    seed: int = 0
+    batch: int = Field(default=256, ge=1)
+
+
+class Recipe(Settings):
+    """A whole run. See the classes of its fields.
+
+    Attributes:
+        name: the recipe's name. ``summary``: one line. ``expect``: time and machine it takes.
+        requires: dotted keys that the user has to set, since they name the user's own files.
+        model: hub name or folder, or ``tiny`` (the shipped tiny policy).
+        world: make a HopWorld in the run folder and take questions and corpus from it.
+        objective: a name of ``sleuth objectives``, or several joined by ``+``.
+        parameters: of the objective's parts, e.g. ``{"grpo": {"clip_low": 0.2}}``; ``grpo.clip_low=0.2`` on the
+            command line.
+        aggregation: how token losses become one number; None: the objective's own default.
+    """
+
+    name: str = "unnamed"
+    summary: str = ""
+    expect: str = ""
+    requires: list[str] = Field(default_factory=list)
+    model: str | None = None
+    model_settings: ModelSettings = Field(default_factory=ModelSettings)
+    protocol: ProtocolSettings = Field(default_factory=ProtocolSettings)
+    limits: Limits = Field(default_factory=Limits)
+    world: WorldSettings | None = None
+    data: DataSettings = Field(default_factory=DataSettings)
+    retriever: RetrieverSettings = Field(default_factory=RetrieverSettings)
+    reward: RewardSettings | str = Field(default_factory=RewardSettings)
+    objective: str = "grpo"
+    parameters: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    aggregation: str | None = None
+    sampling: SamplingSettings = Field(default_factory=SamplingSettings)
+    trainer: TrainerSettings = Field(default_factory=TrainerSettings)
+    warmstart: WarmStartSettings = Field(default_factory=WarmStartSettings)
+    evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
+    seed: int = 0
