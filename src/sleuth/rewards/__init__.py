@@ -1,0 +1,1 @@
+"""Golden answers, graders and reward functions."""
