@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from sleuth.errors import UserError
 from sleuth.seeds import derive_seed
@@ -44,6 +44,12 @@ class QuestionMix(BaseModel):
         if not hops or not set(hops) <= {1, 2, 3} or min(hops.values()) < 0 or sum(hops.values()) <= 0:
             raise ValueError("hops maps 1, 2 or 3 to weights that are not all zero, e.g. {1: 0.25, 2: 0.45, 3: 0.3}")
         return hops
+
+    @model_validator(mode="after")
+    def _something_is_asked(self) -> QuestionMix:
+        if self.chain + self.comparison + self.constraint <= 0:
+            raise ValueError("chain, comparison and constraint are all zero: give one of them a weight")
+        return self
 
 
 @dataclass(slots=True)

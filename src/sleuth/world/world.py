@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sleuth.seeds import derive_seed
 from sleuth.types import Document
@@ -31,6 +31,13 @@ class WorldSettings(BaseModel):
     former: tuple[int, ...] = Field(
         default=(1, 3), description="how many former holders a changed fact has, drawn evenly"
     )
+
+    @model_validator(mode="after")
+    def _former_holders_exist(self) -> WorldSettings:
+        most = min(len(AGES), self.entities - 1) - 1
+        if not self.former or not all(0 <= count <= most for count in self.former):
+            raise ValueError(f"former needs at least one number, each from 0 to {most}: the values are all different")
+        return self
 
 
 @dataclass(frozen=True, slots=True)
