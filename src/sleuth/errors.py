@@ -1,4 +1,4 @@
-"""The one exception that stands for a user's mistake."""
+"""Exceptions that the command line turns into one clear line."""
 
 
 class UserError(Exception):
@@ -7,3 +7,11 @@ class UserError(Exception):
     The message is one line that says what is wrong *and what to do*; the command line prints it to stderr without a
     traceback and exits with code 2.
     """
+
+
+class RunFailed(Exception):
+    """A run that can't go on through no fault of its input. The message says how to continue; exit code 1."""
+
+
+class RunStopped(Exception):
+    """A run that a signal stopped, with a checkpoint to continue from; exit code 130."""

@@ -1,0 +1,1 @@
+"""Training: engines as thin adapters around the same rollouts, rewards and objectives."""

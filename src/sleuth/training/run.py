@@ -1,0 +1,369 @@
+"""A training run from a recipe to a report: score, train, keep the best, score again."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from trl import GRPOConfig
+
+from sleuth.assembly import Parts, assemble, build_agent
+from sleuth.errors import RunFailed, RunStopped, UserError
+from sleuth.evaluation.score import evaluate
+from sleuth.objectives import resolve
+from sleuth.recipes.loader import dump
+from sleuth.recipes.schema import Recipe
+from sleuth.samplers.transformers import TransformersSampler
+from sleuth.seeds import derive_seed
+from sleuth.training.checkpoints import publish, remove_unfinished
+from sleuth.training.progress import Progress
+from sleuth.training.run_folder import RunFolder, environment, write_atomically
+from sleuth.training.trl import SearchGRPOTrainer
+from sleuth.types import SamplingParams, Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """How a rollout batch becomes updates.
+
+    Attributes:
+        rollouts: in a batch. ``micro_batch``: rollouts in one pass. ``accumulate``: passes an update.
+        updates: optimiser updates a batch.
+    """
+
+    rollouts: int
+    micro_batch: int
+    accumulate: int
+    updates: int
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> BatchPlan:
+        t = recipe.trainer
+        rollouts = t.prompts * t.group
+        per_update = rollouts // t.updates_per_batch
+        micro = t.micro_batch or per_update
+        return cls(rollouts, micro, per_update // micro, t.updates_per_batch)
+
+
+def train(recipe: Recipe, run_dir: Path, *, resume: bool = False, quiet: bool = False) -> dict[str, Any]:
+    """Run ``recipe`` in ``run_dir``.
+
+    Args:
+        resume: continue from the folder's latest checkpoint, to the same numbers as an unbroken run.
+
+    Returns:
+        The summary, which is also in ``summary.json``.
+
+    Raises:
+        UserError: a wrong input; nothing was started.
+        RunFailed: too many rollouts failed. RunStopped: stopped by a signal. Both leave a checkpoint to resume from.
+    """
+    started = time.monotonic()
+    run = RunFolder(run_dir)
+    if resume and not run.recipe.exists():
+        raise UserError(f"{run_dir} holds no run to resume; start it without --resume")
+    parts = assemble(recipe, run_dir)
+    if not parts.train:
+        raise UserError("the recipe has no training questions; set data.train= or world.")
+    facts = environment(seed=recipe.seed, corpus_hash=parts.corpus_hash, prompt_hash=parts.prompt_hash)
+    if resume:
+        _same_run(run, facts)
+    else:
+        run.start(dump(recipe), facts)
+    remove_unfinished(run)
+    with Progress(recipe, quiet=quiet) as progress:
+        trainer = build_trainer(recipe, parts, run, progress)
+        before = _score_test(recipe, parts, trainer, run, "before", progress)
+        _fit(trainer, run, resume, progress)
+        kept = _kept_step(recipe, run)
+        if kept is not None and kept != run.checkpoint_steps()[-1]:
+            trainer._load_from_checkpoint(str(run.checkpoint(kept)))
+        after = _score_test(recipe, parts, trainer, run, "after", progress)
+    return _summarise(recipe, parts, run, before, after, kept, time.monotonic() - started)
+
+
+def build_trainer(recipe: Recipe, parts: Parts, run: RunFolder, progress: Progress) -> SearchGRPOTrainer:
+    """The engine, set up for this recipe."""
+    t = recipe.trainer
+    plan = BatchPlan.of(recipe)
+    gpu = torch.cuda.is_available()
+    args = GRPOConfig(
+        output_dir=str(run.checkpoints),
+        per_device_train_batch_size=plan.micro_batch,
+        gradient_accumulation_steps=plan.accumulate,
+        steps_per_generation=plan.accumulate * plan.updates,
+        num_generations=t.group,
+        max_completion_length=recipe.limits.max_tokens,
+        max_steps=t.steps * plan.updates,
+        learning_rate=t.lr,
+        lr_scheduler_type="constant_with_warmup",
+        warmup_steps=t.warmup_steps * plan.updates,
+        weight_decay=t.weight_decay,
+        max_grad_norm=t.max_grad_norm,
+        beta=t.kl_coefficient,
+        temperature=recipe.sampling.temperature,
+        disable_dropout=True,
+        bf16=gpu,
+        use_cpu=not gpu,
+        gradient_checkpointing=recipe.model_settings.gradient_checkpointing,
+        logging_strategy="steps",
+        logging_steps=plan.updates,
+        save_strategy="no",
+        report_to=t.track or "none",
+        run_name=recipe.name,
+        remove_unused_columns=False,
+        disable_tqdm=True,
+        dataloader_pin_memory=gpu,
+        seed=recipe.seed,
+    )
+    sampler = TransformersSampler(parts.model)
+    watch = _Watch(recipe, run, progress)
+    trainer = SearchGRPOTrainer(
+        model=parts.model,
+        tokenizer=parts.tokenizer,
+        args=args,
+        agent=build_agent(parts, sampler),
+        reward=parts.reward,
+        objective=resolve(recipe.objective, recipe.parameters, recipe.aggregation, t.kl_coefficient),
+        questions=parts.train,
+        params=SamplingParams(recipe.sampling.temperature, recipe.sampling.top_p, recipe.sampling.top_k),
+        updates_per_batch=plan.updates,
+        steps=t.steps,
+        on_batch=watch.batch_rolled_out,
+        peft_config=_lora(recipe),
+        callbacks=[watch],
+    )
+    from transformers import PrinterCallback
+
+    trainer.remove_callback(PrinterCallback)
+    watch.trainer = trainer
+    watch.dev = lambda: evaluate(
+        trainer._agent,
+        parts.dev,
+        SamplingParams(temperature=recipe.evaluation.temperature),
+        seed=derive_seed(recipe.evaluation.seed, "dev"),
+        batch=recipe.evaluation.batch,
+    )
+    return trainer
+
+
+class _Watch(TrainerCallback):
+    """Writes the run folder as training goes, and decides when to score, save and stop."""
+
+    trainer: SearchGRPOTrainer
+    dev: Callable[[], list[Trajectory]]
+
+    def __init__(self, recipe: Recipe, run: RunFolder, progress: Progress):
+        self.recipe, self.run, self.progress = recipe, run, progress
+        self.stop_requested = False
+        self._record: dict[str, Any] = {}
+        self._batch_started = time.perf_counter()
+        self._rolled_out = self._batch_started
+
+    def batch_rolled_out(self, step: int, trajectories: Sequence[Trajectory]) -> None:
+        self._rolled_out = time.perf_counter()
+        every = self.recipe.trainer.save_rollouts_every
+        if every and step % every == 0:
+            self.run.save_rollouts(step, trajectories)
+        failed = [t for t in trajectories if t.failed]
+        if len(failed) > self.recipe.trainer.max_failed_share * len(trajectories):
+            where = self._save_now(step - 1)
+            raise RunFailed(
+                f"step {step}: {len(failed)} of {len(trajectories)} rollouts failed (first: {failed[0].error}); "
+                f"mend it and continue with --resume{where}"
+            )
+        if self.stop_requested:
+            # No weight has moved since the last step's end: this is the state to resume from.
+            raise RunStopped(f"stopped before step {step} was trained; continue with --resume{self._save_now(step - 1)}")
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        updates = self.trainer._updates_per_batch
+        if state.global_step % updates:
+            return
+        step, t = state.global_step // updates, self.recipe.trainer
+        now = time.perf_counter()
+        metrics = self.trainer.flush_step_metrics()
+        metrics["seconds/rollout"] = self._rolled_out - self._batch_started
+        metrics["seconds/update"] = now - self._rolled_out
+        last = step == t.steps
+        if t.eval_every and (step % t.eval_every == 0 or last):
+            sound = [d for d in self.dev() if not d.failed]
+            metrics["dev/em"] = sum(d.rewards["em"] for d in sound) / max(len(sound), 1)
+            metrics["dev/f1"] = sum(d.rewards["f1"] for d in sound) / max(len(sound), 1)
+        self._record = {"step": step, **metrics}
+        for name, value in metrics.items():
+            self.trainer._metrics["train"][name] = [value]
+        if self.stop_requested and not last:
+            control.should_training_stop = True
+        best = "dev/em" in metrics and t.keep == "best" and self._is_best(metrics["dev/em"])
+        if best or last or self.stop_requested or (t.save_every and step % t.save_every == 0):
+            control.should_save = True
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if not self._record or logs is None or "grad_norm" not in logs:
+            return
+        record = self._record | {"grad_norm": logs["grad_norm"], "lr": logs["learning_rate"]}
+        self.run.log(record)
+        self.progress.step(record)
+        self._record = {}
+        self._batch_started = time.perf_counter()
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        step = state.global_step // self.trainer._updates_per_batch
+        publish(self.trainer, self.run, step)
+        steps = self.run.checkpoint_steps()
+        best = _kept_step(self.recipe, self.run)
+        self.run.drop_checkpoints([*steps[-self.recipe.trainer.keep_last :], *([best] if best is not None else [])])
+
+    def _is_best(self, em: float) -> bool:
+        return all(em > r["dev/em"] for r in self.run.read_metrics() if "dev/em" in r)
+
+    def _save_now(self, step: int) -> str:
+        if step < 1 or step in self.run.checkpoint_steps():
+            return ""
+        self.trainer._save_checkpoint(self.trainer.model, None)
+        publish(self.trainer, self.run, step)
+        return f" (saved step {step})"
+
+
+def _fit(trainer: SearchGRPOTrainer, run: RunFolder, resume: bool, progress: Progress) -> None:
+    steps = run.checkpoint_steps() if resume else []
+    start = steps[-1] if steps else 0
+    run.rewind(start)
+    if start >= trainer._steps:
+        trainer._load_from_checkpoint(str(run.checkpoint(start)))
+        return
+    progress.start(start)
+    watch = next(c for c in trainer.callback_handler.callbacks if isinstance(c, _Watch))
+
+    def stop(signum: int, frame: Any) -> None:
+        if watch.stop_requested:
+            raise KeyboardInterrupt
+        watch.stop_requested = True
+        progress.say("stopping at the end of this batch with a checkpoint; once more to stop at once")
+
+    previous = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        trainer.train(resume_from_checkpoint=str(run.checkpoint(start)) if start else None)
+    finally:
+        for s, handler in previous.items():
+            signal.signal(s, handler)
+    if watch.stop_requested and run.checkpoint_steps()[-1] < trainer._steps:
+        raise RunStopped(f"stopped after step {run.checkpoint_steps()[-1]}; continue with --resume")
+
+
+def _kept_step(recipe: Recipe, run: RunFolder) -> int | None:
+    """The step whose checkpoint is the run's result: the best on dev (the earliest of equals), or the last."""
+    steps = run.checkpoint_steps()
+    if not steps:
+        return None
+    if recipe.trainer.keep == "best":
+        scored = {r["step"]: r["dev/em"] for r in run.read_metrics() if "dev/em" in r and r["step"] in steps}
+        if scored:
+            return max(scored, key=lambda s: (scored[s], -s))
+    return steps[-1]
+
+
+def _same_run(run: RunFolder, facts: dict[str, Any]) -> None:
+    """Refuse to resume on other data: the numbers would belong to no run.
+
+    Raises:
+        UserError: corpus, prompt or seed differ from the run's.
+    """
+    recorded = json.loads(run.environment.read_text(encoding="utf-8"))
+    for key in ("seed", "corpus_hash", "prompt_hash", "data_hash"):
+        if recorded.get(key) != facts.get(key):
+            raise UserError(
+                f"--resume: {key} is {facts.get(key)}, but {run.path} was started with {recorded.get(key)}; "
+                "resume with the same inputs, or start a new run in another -o folder"
+            )
+
+
+def _lora(recipe: Recipe) -> Any:
+    settings = recipe.model_settings
+    if settings.lora is None:
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=settings.lora,
+        lora_alpha=settings.lora_alpha or 2 * settings.lora,
+        target_modules=settings.lora_targets,
+        task_type="CAUSAL_LM",
+    )
+
+
+def _score_test(
+    recipe: Recipe, parts: Parts, trainer: SearchGRPOTrainer, run: RunFolder, when: str, progress: Progress
+) -> dict[str, list[Trajectory]]:
+    """Score the test questions, sampled and (if wanted) greedy; the rollouts go to ``evaluation/``."""
+    from sleuth.rollouts import read_rollouts, write_rollouts
+
+    modes = {"sampled": recipe.evaluation.temperature}
+    if recipe.evaluation.greedy and recipe.evaluation.temperature > 0:
+        modes["greedy"] = 0.0
+    results: dict[str, list[Trajectory]] = {}
+    if not parts.test:
+        return results
+    for mode, temperature in modes.items():
+        file = run.path / "evaluation" / f"{when}-{mode}.jsonl.zst"
+        if when == "before" and file.exists():
+            results[mode] = list(read_rollouts(file))
+            continue
+        file.parent.mkdir(exist_ok=True)
+        results[mode] = evaluate(
+            trainer._agent,
+            parts.test,
+            SamplingParams(temperature=temperature),
+            seed=recipe.evaluation.seed,
+            batch=recipe.evaluation.batch,
+            progress=progress.scoring(f"{when} training, {mode}", len(parts.test)),
+        )
+        write_rollouts(file, results[mode])
+    return results
+
+
+def _summarise(
+    recipe: Recipe,
+    parts: Parts,
+    run: RunFolder,
+    before: dict[str, list[Trajectory]],
+    after: dict[str, list[Trajectory]],
+    kept: int | None,
+    seconds: float,
+) -> dict[str, Any]:
+    from sleuth.evaluation.statistics import paired_difference, score_table
+
+    records = run.read_metrics()
+    summary: dict[str, Any] = {
+        "recipe": recipe.name,
+        "objective": recipe.objective,
+        "seed": recipe.seed,
+        "steps": records[-1]["step"] if records else 0,
+        "checkpoint": f"checkpoints/step-{kept}" if kept is not None else None,
+        "seconds": round(seconds, 1),
+        "questions": len(parts.test),
+        "comparable": recipe.data.comparable,
+    }
+    for mode in before:
+        tables = {"before": score_table(before[mode]), "after": score_table(after[mode])}
+        gain = paired_difference(before[mode], after[mode], "em")
+        summary[mode] = {name: table for name, table in tables.items()} | {"gain": gain}
+    write_atomically(run.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+    return summary

@@ -1,0 +1,232 @@
+"""The TRL adapter: a ``GRPOTrainer`` whose rollouts are Sleuth's episodes and whose loss is Sleuth's objective.
+
+TRL gives the data loop, generation hooks, optimiser, accelerate, PEFT, checkpoints and trackers. Three of its methods
+are overridden: ``_generate_and_score_completions`` (keeps the rows, since ``rollout_func`` is given prompts only, and
+puts our advantages in before TRL shuffles), ``_prepare_inputs`` (counts the tokens of every optimiser step) and
+``compute_loss``. Written for TRL 1.16; ``tests/training/test_trl.py`` holds the keys that this relies on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+
+import torch
+from datasets import Dataset
+from torch import Tensor
+from trl import GRPOConfig, GRPOTrainer
+
+from sleuth.agent.agent import SearchAgent
+from sleuth.errors import UserError
+from sleuth.objectives.advantages import zero_variance_groups
+from sleuth.objectives.aggregation import StepTotals
+from sleuth.objectives.compose import Objective
+from sleuth.objectives.tokens import Tokens
+from sleuth.seeds import derive_seed
+from sleuth.training.metrics import RatioStatistics, rollout_metrics
+from sleuth.training.prompts import PromptSampler
+from sleuth.types import Question, SamplingParams, Trajectory
+
+
+class SearchGRPOTrainer(GRPOTrainer):
+    """See the module.
+
+    Args:
+        agent: answers questions with the model in training.
+        reward: fills ``reward`` and ``rewards`` of trajectories; a failed one keeps None.
+        questions: training rows; the dataset that TRL sees holds their texts and numbers.
+        updates_per_batch: optimiser updates made of one rollout batch.
+        steps: rollout batches of the whole run.
+        on_batch: called with the step's number and its trajectories as soon as these are rewarded.
+
+    Attributes:
+        batch_metrics: metrics of the batch in training, for whoever writes the step's record.
+    """
+
+    _tag_names = ("sleuth", "grpo")
+
+    def __init__(
+        self,
+        *,
+        model: Any,
+        tokenizer: Any,
+        args: GRPOConfig,
+        agent: SearchAgent,
+        reward: Callable[[Sequence[Trajectory]], None],
+        objective: Objective,
+        questions: Sequence[Question],
+        params: SamplingParams,
+        updates_per_batch: int,
+        steps: int,
+        on_batch: Callable[[int, Sequence[Trajectory]], None],
+        peft_config: Any = None,
+        callbacks: list | None = None,
+    ):
+        self._agent = agent
+        self._reward = reward
+        self._objective = objective
+        self._questions = list(questions)
+        self._params = params
+        self._updates_per_batch = updates_per_batch
+        self._steps = steps
+        self._on_batch = on_batch
+        self._trajectories: list[Trajectory] = []
+        self._pending: list[Question] = []
+        self._ratios = RatioStatistics()
+        self._update_losses: list[Tensor] = []
+        self._entropies: list[tuple[Tensor, int]] = []
+        self._kls: list[tuple[Tensor, int]] = []
+        self.batch_metrics: dict[str, float] = {}
+        dataset = Dataset.from_dict(
+            {"prompt": [q.question for q in self._questions], "row": list(range(len(self._questions)))}
+        )
+        super().__init__(
+            model=model,
+            reward_funcs=self._rewards_of_batch,
+            args=args,
+            train_dataset=dataset,
+            processing_class=tokenizer,
+            rollout_func=_rollout,
+            peft_config=peft_config,
+            callbacks=callbacks,
+        )
+        if self.accelerator.num_processes > 1:
+            raise UserError("training runs in one process for now; start it without torchrun or accelerate launch")
+
+    # Rollouts -----------------------------------------------------------------------------------------------------
+
+    @property
+    def batch_step(self) -> int:
+        """Number of the rollout batch in work, from 1."""
+        return self.state.global_step // self._updates_per_batch + 1
+
+    def _get_train_sampler(self, dataset: Dataset | None = None) -> PromptSampler:
+        return PromptSampler(
+            rows=len(self._questions),
+            prompts=self.args.generation_batch_size // self.num_generations,
+            group=self.num_generations,
+            repeats=self.args.steps_per_generation * self.num_iterations,
+            steps=self._steps,
+            seed=self.args.seed,
+        )
+
+    def roll_out(self) -> dict[str, list]:
+        """Answer the pending rows and reward the answers; the tensors' raw material for TRL."""
+        step, n = self.batch_step, self.num_generations
+        questions = self._pending
+        groups = [f"{step}.{i // n}.{q.id}" for i, q in enumerate(questions)]
+        self._trajectories = self._agent.answer(
+            questions,
+            self._params,
+            seeds=[derive_seed(self.args.seed, "rollout", step, i) for i in range(len(questions))],
+            ids=[f"{group}-{i % n}" for i, group in enumerate(groups)],
+            groups=groups,
+            step=step,
+        )
+        self._reward(self._trajectories)
+        self._on_batch(step, self._trajectories)
+        pad = self._tokenizer.pad_token_id
+        # A rollout that ended before its first token, or failed, still needs a row: it is there and trains nothing.
+        return {
+            "prompt_ids": [t.prompt_ids for t in self._trajectories],
+            "completion_ids": [t.completion_ids or [pad] for t in self._trajectories],
+            "logprobs": [t.completion_logprobs or [0.0] for t in self._trajectories],
+            "env_mask": [
+                [0] * len(t.completion_mask) if t.failed else (t.completion_mask or [0]) for t in self._trajectories
+            ],
+        }
+
+    def _rewards_of_batch(self, prompts: list, completions: list, **columns: Any) -> list[float | None]:
+        return [t.reward for t in self._trajectories]
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        step = self.batch_step
+        self._pending = [self._questions[row["row"]] for row in inputs]
+        # TRL shuffles the rows of a batch among its updates: by the step, so that a resumed run does the same.
+        torch.manual_seed(derive_seed(self.args.seed, "shuffle", step))
+        out = super()._generate_and_score_completions(inputs)
+        device = out["completion_ids"].device
+        rewards = torch.tensor([t.reward or 0.0 for t in self._trajectories], device=device)
+        valid = torch.tensor([not t.failed for t in self._trajectories], device=device)
+        groups = torch.arange(len(self._trajectories), device=device) // self.num_generations
+        advantages = self._objective.advantages(rewards, groups, valid)
+        out["advantages"] = advantages[:, None].expand_as(out["completion_ids"]).clone()
+        self.batch_metrics = rollout_metrics(self._trajectories)
+        self.batch_metrics["zero_variance_groups"] = zero_variance_groups(rewards, groups, valid)
+        self._trajectories = []
+        return out
+
+    def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
+        before = self._buffered_inputs
+        inputs = super()._prepare_inputs(generation_batch)
+        if self._buffered_inputs is not before and self._buffered_inputs is not None:
+            parts = self._buffered_inputs
+            per_update = self.args.gradient_accumulation_steps
+            for start in range(0, len(parts), per_update):
+                update = parts[start : start + per_update]
+                totals = sum((StepTotals.of(p["tool_mask"] * p["completion_mask"]) for p in update), StepTotals(0, 0))
+                for part in update:
+                    part["step_totals"] = totals
+        return inputs
+
+    # Loss ---------------------------------------------------------------------------------------------------------
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Tensor:
+        completion_mask = inputs["completion_mask"]
+        logp, entropy, _ = self._get_per_token_logps_and_entropies(
+            model,
+            torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1),
+            torch.cat([inputs["prompt_mask"], completion_mask], dim=1),
+            completion_mask.size(1),
+            compute_entropy=True,
+        )
+        # Without a pass of the trainer's own there was no update since the rollout: this pass is that pass.
+        old_logp = inputs.get("old_per_token_logps")
+        tokens = Tokens.build(
+            logp,
+            logp.detach() if old_logp is None else old_logp,
+            inputs["advantages"],
+            completion_mask * inputs["tool_mask"],
+            inputs.get("ref_per_token_logps"),
+        )
+        result = self._objective.token_loss(tokens, inputs["step_totals"])
+        loss = result.loss.sum()
+        self._record(tokens, result, entropy, loss)
+        # The trainer divides by the number of micro-batches; our shares are of the whole step already.
+        return loss * self.current_gradient_accumulation_steps
+
+    def _record(self, tokens: Tokens, result: Any, entropy: Tensor, loss: Tensor) -> None:
+        count = int(tokens.mask.sum())
+        self._update_losses.append(loss.detach())
+        self._ratios.add(tokens.log_ratio, tokens.advantages, result.clipped, tokens.mask)
+        self._entropies.append((entropy.detach()[tokens.mask].sum(), count))
+        if result.kl is not None:
+            self._kls.append((result.kl.detach().sum(), count))
+        self.batch_metrics["dropped_tokens"] = self.batch_metrics.get("dropped_tokens", 0) + tokens.dropped
+
+    def flush_step_metrics(self) -> dict[str, float]:
+        """Everything known of the finished batch: rollouts, loss (mean over its updates), entropy, KL, ratios."""
+        metrics = dict(self.batch_metrics)
+        metrics["loss"] = sum(x.item() for x in self._update_losses) / self._updates_per_batch
+        metrics["entropy"] = _mean(self._entropies)
+        if self._kls:
+            metrics["kl"] = _mean(self._kls)
+        metrics |= self._ratios.flush()
+        self._update_losses, self._entropies, self._kls = [], [], []
+        return metrics
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """The run writes its own card; TRL's would name the wrong method."""
+
+
+def _rollout(prompts: list, trainer: SearchGRPOTrainer) -> dict[str, list]:
+    return trainer.roll_out()
+
+
+def _mean(sums: list[tuple[Tensor, int]]) -> float:
+    return sum(s.item() for s, _ in sums) / max(sum(n for _, n in sums), 1)
