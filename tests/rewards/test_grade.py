@@ -1,0 +1,64 @@
+import pytest
+
+from sleuth.errors import UserError
+from sleuth.jsonl import write_jsonl
+from sleuth.rewards.grade import GradeSummary, grade_file
+
+ROWS = [
+    {"id": "1", "prediction": "Beyonce", "golden_answers": ["Beyoncé"], "model": "m"},
+    {"id": "2", "prediction": "-5", "golden_answers": "5"},
+    {"id": "3", "prediction": None, "golden_answers": '["Paris"]'},
+    {"id": 4, "prediction": "New York City", "golden_answers": {"target": ["New York"]}},
+]
+
+
+@pytest.fixture
+def predictions(tmp_path):
+    def write(rows, name="predictions.jsonl"):
+        write_jsonl(tmp_path / name, rows)
+        return tmp_path / name
+
+    return write
+
+
+def test_rows_come_back_with_both_graders(predictions):
+    graded = list(grade_file(predictions(ROWS)))
+    assert [{k: row[k] for k in source} for row, source in zip(graded, ROWS, strict=True)] == ROWS
+    assert [row["squad"]["em"] for row in graded] == [0.0, 1.0, 0.0, 0.0]
+    assert [row["robust"]["em"] for row in graded] == [1.0, 0.0, 0.0, 0.0]
+    assert graded[3]["squad"] == {"em": 0.0, "f1": pytest.approx(0.8), "cover_em": 1.0}
+    assert graded[2]["robust"] == {"em": 0.0, "f1": 0.0, "cover_em": 0.0}
+
+
+def test_summary_counts_every_row(predictions):
+    summary = GradeSummary()
+    list(grade_file(predictions(ROWS), summary))
+    assert (summary.rows, summary.unanswered) == (4, 1)
+    assert summary.means["squad"] == {"em": 0.25, "f1": pytest.approx(0.45), "cover_em": 0.5}
+    assert summary.as_dict()["robust"]["em"] == 0.25
+
+
+def test_graded_file_can_be_graded_again(predictions):
+    graded = list(grade_file(predictions(ROWS)))
+    assert list(grade_file(predictions(graded, "again.jsonl.zst"))) == graded
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"prediction": "x", "golden_answers": ["x"]}, 'no "id"'),
+        ({"id": "1", "golden_answers": ["x"]}, 'no "prediction"'),
+        ({"id": "1", "prediction": "x"}, 'no "golden_answers"'),
+        ({"id": "1", "prediction": 5, "golden_answers": ["x"]}, '"prediction" is 5'),
+        ({"id": "1", "prediction": "x", "golden_answers": []}, r'"golden_answers": no golden answer'),
+        ({"id": "1", "prediction": "x", "golden_answers": [None]}, r'"golden_answers": a golden answer is None'),
+    ],
+)
+def test_broken_row_is_named(predictions, row, message):
+    with pytest.raises(UserError, match=rf"predictions\.jsonl, line 2.*{message}"):
+        list(grade_file(predictions([ROWS[0], row])))
+
+
+def test_empty_file_is_refused(predictions):
+    with pytest.raises(UserError, match="no rows to grade"):
+        list(grade_file(predictions([])))
