@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sleuth.agent.episode import Limits
 from sleuth.rewards.reward import RewardSettings
-from sleuth.world.files import WorldSettings
+from sleuth.world.files import WorldSetSettings
 
 
 class Settings(BaseModel):
@@ -81,7 +81,8 @@ class RetrieverSettings(Settings):
     """Where passages come from.
 
     Attributes:
-        kind: ``bm25`` (in process), or a user's own factory ``module:function`` called with ``corpus`` and ``settings``.
+        kind: ``bm25`` (in process), or a user's own factory ``module:function``, called with ``corpus`` (the path or
+            None) and the ``settings`` as keyword arguments.
         corpus: a JSONL file in Search-R1's format; not needed with ``world``.
         settings: the kind's own (``k1``, ``b``, ``stopwords`` for bm25).
     """
@@ -101,7 +102,7 @@ class SamplingSettings(Settings):
 
 
 class TrainerSettings(Settings):
-    """The training loop. A *step* is one rollout batch: ``prompts`` × ``group`` rollouts and all updates made from them.
+    """The training loop. A *step* is one rollout batch, ``prompts`` × ``group`` rollouts, and all updates made from it.
 
     Attributes:
         lr: AdamW's learning rate, constant after ``warmup_steps`` steps.
@@ -201,7 +202,7 @@ class Recipe(Settings):
     model_settings: ModelSettings = Field(default_factory=ModelSettings)
     protocol: ProtocolSettings = Field(default_factory=ProtocolSettings)
     limits: Limits = Field(default_factory=Limits)
-    world: WorldSettings | None = None
+    world: WorldSetSettings | None = None
     data: DataSettings = Field(default_factory=DataSettings)
     retriever: RetrieverSettings = Field(default_factory=RetrieverSettings)
     reward: RewardSettings | str = Field(default_factory=RewardSettings)

@@ -1,0 +1,46 @@
+"""`sleuth recipes` and `sleuth objectives`."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from sleuth.commands.terminal import console
+from sleuth.errors import UserError
+from sleuth.recipes.validation import nearest_key
+
+
+def list_recipes() -> None:
+    """Print a line for each shipped recipe: name, what it is, time and machine it takes."""
+    from sleuth.recipes.loader import shipped_recipes
+
+    table = Table("recipe", "what it is", "takes", box=None, pad_edge=False)
+    for recipe in shipped_recipes():
+        table.add_row(recipe.name, recipe.summary, recipe.expect)
+    console().print(table)
+
+
+def list_objectives(name: str | None = None) -> None:
+    """Print a line for each objective, or all that is known of one.
+
+    Raises:
+        UserError: no such objective.
+    """
+    from sleuth.objectives import TABLE
+
+    out = console()
+    if name is None:
+        table = Table("objective", "what it is", "source", box=None, pad_edge=False)
+        for entry in TABLE.values():
+            table.add_row(entry.name, entry.summary, entry.paper)
+        out.print(table)
+        return
+    if name not in TABLE:
+        nearest = nearest_key(name, TABLE)
+        hint = f"did you mean {nearest!r}?" if nearest else "`sleuth objectives` lists them"
+        raise UserError(f"no objective is called {name!r}; {hint}")
+    entry = TABLE[name]
+    out.print(f"{entry.name}: {entry.summary}\n{entry.formula}\nsource: {entry.paper}\n")
+    table = Table("parameter", "default", "meaning", box=None, pad_edge=False)
+    for key, field in entry.parameters.model_fields.items():
+        table.add_row(f"{name}.{key}", str(field.default), field.description or "")
+    out.print(table)

@@ -1,0 +1,16 @@
+"""Output for people: one console, as wide as the terminal, and wide enough for a table where there is none."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+
+_WIDTH_OF_A_PIPE = 150
+
+
+def console(stderr: bool = False) -> Console:
+    """A console that takes text as it is: no markup, no colouring of numbers."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else _WIDTH_OF_A_PIPE
+    return Console(file=stream, markup=False, highlight=False, width=width)

@@ -1,0 +1,1 @@
+"""Scoring a search agent on question sets: rollouts, grades, intervals, tables."""
