@@ -1,0 +1,189 @@
+"""Packed forwards: the new tokens of many conversations in one row, without padding.
+
+A forward is ``(1, N)``: each token knows its conversation's slot and its position, and attends to what the slot holds
+up to that position. Prompts of different lengths, new observations and single decoded tokens are all the same thing,
+and a forward costs exactly the tokens that are new. Serving engines run transformers' models this way;
+:mod:`sleuth.samplers.attention` plugs it in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from sleuth.samplers.cache import KVStore
+
+_WORTH_A_CALL = 2000
+"""Query-key pairs: padding that wastes fewer of them a row is cheaper than another attention call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Consecutive tokens of one conversation, the first of them at position ``start``."""
+
+    slot: int
+    start: int
+    ids: Sequence[int]
+
+    @property
+    def count(self) -> int:
+        return len(self.ids)
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.ids)
+
+
+@dataclass(slots=True)
+class AttentionGroup:
+    """Conversations whose queries go through attention in one call, padded to (rows, queries) where they differ.
+
+    Attributes:
+        tokens: the stretch of packed tokens that belongs to the group, as slice bounds.
+        rows: slots of the store: a slice (no copy) or an index.
+        positions: (rows, queries), of each query; what padding or idle rows get there is never read.
+        columns: how many columns of the store any of the queries sees.
+        spread: (rows * queries) index of packed tokens, counted within the group; None where that is 0, 1, 2, …
+        real: index of the real queries among rows * queries, in packed order; None where all are.
+    """
+
+    tokens: tuple[int, int]
+    rows: slice | Tensor
+    positions: Tensor
+    columns: int
+    spread: Tensor | None = None
+    real: Tensor | None = None
+    _bias: dict[tuple[int, torch.dtype], Tensor] = field(default_factory=dict)
+
+    def bias(self, repeats: int, dtype: torch.dtype) -> Tensor:
+        """What attention adds to the scores: 0 up to each query's own position, -inf past it.
+
+        Returns:
+            (rows, 1, repeats * queries, columns), made once a forward and shared by its layers.
+        """
+        held = self._bias.get((repeats, dtype))
+        if held is None:
+            columns = torch.arange(self.columns, device=self.positions.device)
+            hidden = columns > self.positions.unsqueeze(-1)
+            bias = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, float("-inf"))
+            held = self._bias[repeats, dtype] = bias.repeat(1, repeats, 1).unsqueeze(1)
+        return held
+
+
+@dataclass(slots=True)
+class Packing:
+    """The N tokens of one packed forward and where they belong.
+
+    Attributes:
+        tokens, slots, positions: (N,) int64 on the model's device.
+        groups: cover the tokens in order.
+        last: (segments,) index of each segment's last token, in the order that the segments were given.
+    """
+
+    store: KVStore
+    tokens: Tensor
+    slots: Tensor
+    positions: Tensor
+    groups: list[AttentionGroup]
+    last: Tensor
+    _index: dict[int, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def of_segments(cls, store: KVStore, segments: Sequence[Segment], device: torch.device) -> Packing:
+        """Pack segments, those of like shape side by side: that keeps padding inside attention small."""
+        members = _groups(segments)
+        order = [i for group in members for i in group]
+        packed = [segments[i] for i in order]
+        counts = torch.tensor([s.count for s in packed])
+        starts = torch.tensor([s.start for s in packed])
+        ends = counts.cumsum(0)
+        total = int(ends[-1])
+        positions = torch.arange(total) + (starts - ends + counts).repeat_interleave(counts)
+        last = torch.empty(len(order), dtype=torch.long)
+        last[order] = ends - 1
+        groups: list[AttentionGroup] = []
+        token = 0
+        for group in members:
+            groups.append(_attention_group([segments[i] for i in group], token, device))
+            token = groups[-1].tokens[1]
+        return cls(
+            store,
+            torch.tensor([token for s in packed for token in s.ids]).to(device),
+            torch.tensor([s.slot for s in packed]).repeat_interleave(counts).to(device),
+            positions.to(device),
+            groups,
+            last.to(device),
+        )
+
+    @classmethod
+    def of_next_tokens(
+        cls, store: KVStore, tokens: Tensor, slots: Tensor, positions: Tensor, span: int, columns: int
+    ) -> Packing:
+        """One token for each of ``slots`` (ascending, all below ``span``), attended to over the first ``span`` slots.
+
+        Idle slots in the span are carried through attention, and only through attention: taking them out would mean
+        copying everybody else's keys and values at each step.
+        """
+        n = len(slots)
+        group = AttentionGroup((0, n), slice(0, span), positions.unsqueeze(1), columns)
+        if n < span:
+            group.spread = torch.zeros(span, dtype=torch.long, device=slots.device)
+            group.spread[slots] = torch.arange(n, device=slots.device)
+            group.positions = torch.zeros(span, 1, dtype=torch.long, device=slots.device)
+            group.positions[slots, 0] = positions
+            group.real = slots
+        return cls(store, tokens, slots, positions, [group], torch.arange(n, device=slots.device))
+
+    def write(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Put keys and values, each (N, heads, size), where they belong; return the layer's whole store."""
+        keys, values = self.store.layer(layer, key, value)
+        for held, new in ((keys, key), (values, value)):
+            held.view(-1, held.shape[-1]).index_copy_(0, self._flat_index(new.shape[1]), new.reshape(-1, new.shape[-1]))
+        return keys, values
+
+    def _flat_index(self, heads: int) -> Tensor:
+        held = self._index.get(heads)
+        if held is None:
+            rows = self.slots.unsqueeze(1) * heads + torch.arange(heads, device=self.slots.device)
+            held = self._index[heads] = (rows * self.store.columns + self.positions.unsqueeze(1)).view(-1)
+        return held
+
+
+def _groups(segments: Sequence[Segment]) -> list[list[int]]:
+    """Which segments share an attention call: sorted by shape, until padding costs more than one more call."""
+    groups: list[list[int]] = []
+    rows = queries = columns = needed = 0
+    for i in sorted(range(len(segments)), key=lambda i: (segments[i].count, segments[i].start)):
+        s = segments[i]
+        rows, queries, columns = rows + 1, max(queries, s.count), max(columns, s.end)
+        needed += s.count * s.end
+        if not groups or rows * queries * columns > needed + rows * _WORTH_A_CALL:
+            groups.append([])
+            rows, queries, columns, needed = 1, s.count, s.end, s.count * s.end
+        groups[-1].append(i)
+    # Slots in a row are read in place; any other selection is copied first.
+    return [sorted(group, key=lambda i: segments[i].slot) for group in groups]
+
+
+def _attention_group(members: Sequence[Segment], token: int, device: torch.device) -> AttentionGroup:
+    """The group of the packed tokens from ``token`` on."""
+    slots = [s.slot for s in members]
+    counts = torch.tensor([s.count for s in members], device=device).unsqueeze(1)
+    starts = torch.tensor([s.start for s in members], device=device).unsqueeze(1)
+    total, queries = sum(s.count for s in members), max(s.count for s in members)
+    query = torch.arange(queries, device=device)
+    consecutive = slots == list(range(slots[0], slots[0] + len(slots)))
+    group = AttentionGroup(
+        tokens=(token, token + total),
+        rows=slice(slots[0], slots[-1] + 1) if consecutive else torch.tensor(slots, device=device),
+        positions=starts + query,
+        columns=max(s.end for s in members),
+    )
+    if total < queries * len(members):
+        first = counts.cumsum(0) - counts
+        group.spread = torch.where(query < counts, first + query, first).view(-1)
+        group.real = (query < counts).view(-1).nonzero().view(-1)
+    return group

@@ -1,0 +1,193 @@
+"""Sampling from a transformers model in process: packed, cached across turns, on whatever device the model is."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from sleuth.samplers.attention import check_supported, packed_forward, sampling_mode
+from sleuth.samplers.cache import KVStore
+from sleuth.samplers.conversations import Conversation, Conversations
+from sleuth.samplers.draw import draw, uniforms
+from sleuth.samplers.packing import Packing, Segment
+from sleuth.samplers.turn import Turn
+from sleuth.types import Completion, SampleRequest, SamplingParams
+
+_ROOM = 128
+"""Tokens of a turn that room is made for at once; a longer turn makes more as it goes."""
+
+
+class TransformersSampler:
+    """Samples one turn for a whole batch of conversations and keeps their keys and values for the next.
+
+    A context that extends what was computed for its key costs its new tokens only; of any other, the part that it
+    shares with it is kept and the rest computed again. Contexts that are new and equal in one call (the rollouts of
+    one question) are computed once. Ids and log-probs are those that were sampled: nothing is decoded or tokenised.
+
+    A draw depends on its own logits and its own seed, never on who else is in the batch. Logits themselves may differ
+    in their last bits between batch shapes, as floating point does; no more than that.
+
+    Changed weights are noticed and void what was computed, so that a trainer may share its model. (Writes through
+    ``.data`` go unseen: call :meth:`clear` after one.) The model may be in training mode, and is put back into it.
+
+    Memory is conversations x longest context x 2 x layers x key heads x head size numbers, kept until :meth:`release`.
+
+    Args:
+        model: decoder-only with full causal attention; LoRA and the like are fine.
+        max_rows: how many conversations are held and decoded at a time. With more in one call they are sampled in
+            several batches, and one that had to give up its slot is computed again at its next turn; so a driver
+            should keep no more open than that. None: no limit.
+        prefill_tokens: the most context tokens in one forward, which bounds its memory.
+
+    Raises:
+        UserError: a model that it can't run, see :func:`~sleuth.samplers.attention.check_supported`.
+    """
+
+    def __init__(self, model: PreTrainedModel, *, max_rows: int | None = None, prefill_tokens: int = 4096):
+        if prefill_tokens < 1 or (max_rows is not None and max_rows < 1):
+            raise ValueError("max_rows and prefill_tokens are at least 1")
+        check_supported(model)
+        self.model = model
+        self.max_rows = max_rows
+        self.prefill_tokens = prefill_tokens
+        self._store = KVStore()
+        self._conversations = Conversations(self._store)
+        self._weights: list[tuple[int, int]] = []
+
+    def sample(self, requests: Sequence[SampleRequest], params: SamplingParams) -> list[Completion]:
+        """One turn of each conversation, in the order of the requests.
+
+        Raises:
+            ValueError: two requests for one key, an empty context, or ``max_new_tokens`` below 1.
+        """
+        keys = {r.key for r in requests}
+        if len(keys) < len(requests):
+            raise ValueError("two requests of one call have the same key")
+        for request in requests:
+            if not request.ids or request.max_new_tokens < 1:
+                raise ValueError(f"request {request.key!r} has an empty context or may not sample a single token")
+        self._notice_new_weights()
+        # Those that still hold a slot go first, before others can take it from them.
+        order = sorted(range(len(requests)), key=lambda i: requests[i].key not in self._conversations)
+        size = self.max_rows or max(1, len(requests))
+        completions: dict[int, Completion] = {}
+        with sampling_mode(self.model):
+            for first in range(0, len(order), size):
+                batch = order[first : first + size]
+                turn = self._turn([requests[i] for i in batch], params, keys)
+                completions.update(zip(batch, turn, strict=True))
+        return [completions[i] for i in range(len(requests))]
+
+    def release(self, keys: Iterable[Hashable]) -> None:
+        self._conversations.release(keys)
+
+    def clear(self) -> None:
+        """Forget every conversation and give the memory back."""
+        self._conversations.clear()
+        self._store.clear()
+
+    def _notice_new_weights(self) -> None:
+        weights = [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in self.model.parameters()]
+        if weights != self._weights:
+            self._conversations.clear()
+            self._weights = weights
+
+    def _turn(
+        self, requests: Sequence[SampleRequest], params: SamplingParams, called: Iterable[Hashable]
+    ) -> list[Completion]:
+        conversations = self._conversations.admit([r.key for r in requests], self.max_rows, called)
+        for conversation, request in zip(conversations, requests, strict=True):
+            conversation.keep_prefix_of(request.ids)
+        self._store.reserve(
+            1 + max(c.slot for c in conversations), max(len(r.ids) + min(r.max_new_tokens, _ROOM) for r in requests)
+        )
+        self._conversations.move_together(conversations, longest=0)
+        logits = self._prefill(requests, conversations)
+        return self._decode(requests, conversations, logits, params)
+
+    def _prefill(self, requests: Sequence[SampleRequest], conversations: Sequence[Conversation]) -> Tensor:
+        """Compute what is new in the contexts.
+
+        Returns:
+            (B, V) logits after the last token of each context.
+        """
+        computed_by: dict[tuple[int, ...], int] = {}
+        source = [
+            computed_by.setdefault(tuple(r.ids), row) if not c.ids else row
+            for row, (r, c) in enumerate(zip(requests, conversations, strict=True))
+        ]
+        logits: dict[int, Tensor] = {}
+        for chunk in self._chunks(sorted(set(source)), requests, conversations):
+            packing = Packing.of_segments(self._store, [segment for _, segment in chunk], self.model.device)
+            ending = [n for n, (row, segment) in enumerate(chunk) if segment.end == len(requests[row].ids)]
+            # Only the last token of a context needs logits; where no context ends, one is computed and left.
+            keep = packing.last[torch.tensor(ending or [0], device=packing.last.device)]
+            computed = packed_forward(self.model, packing, keep)
+            logits.update((chunk[n][0], computed[i]) for i, n in enumerate(ending))
+        for row, (request, conversation) in enumerate(zip(requests, conversations, strict=True)):
+            if source[row] != row:
+                self._store.copy(conversations[source[row]].slot, conversation.slot, len(request.ids))
+            conversation.ids = list(request.ids)
+        return torch.stack([logits[row] for row in source])
+
+    def _chunks(
+        self, rows: Sequence[int], requests: Sequence[SampleRequest], conversations: Sequence[Conversation]
+    ) -> Iterator[list[tuple[int, Segment]]]:
+        """The new tokens of ``rows`` as (row, segment), at most ``prefill_tokens`` of them at a time."""
+        chunk: list[tuple[int, Segment]] = []
+        room = self.prefill_tokens
+        for row in rows:
+            ids, start = requests[row].ids, len(conversations[row].ids)
+            while start < len(ids):
+                segment = Segment(conversations[row].slot, start, ids[start : start + room])
+                chunk.append((row, segment))
+                start, room = segment.end, room - segment.count
+                if room == 0:
+                    yield chunk
+                    chunk, room = [], self.prefill_tokens
+        if chunk:
+            yield chunk
+
+    def _decode(
+        self,
+        requests: Sequence[SampleRequest],
+        conversations: Sequence[Conversation],
+        logits: Tensor,
+        params: SamplingParams,
+    ) -> list[Completion]:
+        """Sample from (B, V) logits on until every conversation has stopped; who has stopped takes no further part."""
+        device = logits.device
+        turn = Turn(requests, logits.shape[-1])
+        numbers = uniforms([r.seed for r in requests], max(r.max_new_tokens for r in requests)).to(device)
+        lengths = np.array([len(r.ids) for r in requests])
+        completions: dict[int, Completion] = {}
+        rows = np.arange(len(requests))  # who still samples, in the order of the rows of ``logits``
+        slots = positions = torch.empty(0)
+        span = 0
+        while True:
+            index = torch.from_numpy(rows).to(device)
+            tokens, logprobs = draw(logits, numbers[index, turn.step], params)
+            stopped = turn.add(rows, tokens.cpu().numpy(), logprobs.cpu().numpy())
+            for row, completion in stopped.items():
+                # The last token is never fed: its keys and values come with the next turn's context.
+                conversations[row].ids += completion.ids[:-1]
+            completions.update(stopped)
+            if len(completions) == len(requests):
+                return [completions[row] for row in range(len(requests))]
+            if stopped or turn.step == 1:
+                busy = {n: conversations[row] for n, row in enumerate(rows.tolist()) if row not in stopped}
+                span = self._conversations.move_together(list(busy.values()), int(lengths[rows].max()) + turn.step - 1)
+                left = sorted(busy, key=lambda n: busy[n].slot)
+                rows, tokens = rows[left], tokens[torch.tensor(left, device=device)]
+                slots = torch.tensor([busy[n].slot for n in left], device=device)
+                positions = torch.from_numpy(lengths[rows] + turn.step - 1).to(device)
+            else:
+                positions = positions + 1
+            columns = int(lengths[rows].max()) + turn.step
+            self._store.reserve(0, columns)
+            packing = Packing.of_next_tokens(self._store, tokens, slots, positions, span, columns)
+            logits = packed_forward(self.model, packing, packing.last)
