@@ -1,1 +1,1 @@
-"""The agent: how it talks (protocols), the rules of one rollout (Episode, without I/O), and what drives many of them."""
+"""The agent: how it talks (protocols), the rules of one rollout (Episode, without I/O), what drives many of them."""

@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from sleuth.agent.episode import Episode, Need, NeedPassages, NeedTokens, NeedTool
+from sleuth.errors import UserError
 from sleuth.seeds import derive_seed
-from sleuth.types import Retriever, Sampler, SampleRequest, SamplingParams, SearchResult, Tool, Trajectory
+from sleuth.types import (
+    Retriever,
+    Sampler,
+    SampleRequest,
+    SamplingParams,
+    SearchRequest,
+    SearchResult,
+    Tool,
+    Trajectory,
+)
 
 
 def run_episodes(
@@ -24,10 +34,14 @@ def run_episodes(
     Args:
         seeds: one an episode. A turn's draw depends on the episode's seed and the turn's number alone, so the result
             doesn't depend on what else is in the batch.
+        tools: by name; what isn't here is the protocol's own.
         on_turn: called with an episode after each span that it appended (for showing a rollout as it goes).
 
     Returns:
         The trajectories, in the order of ``episodes``. A failed retriever or tool is in them, not raised.
+
+    Raises:
+        UserError: the retriever's; the set-up is wrong then, which no rollout can help.
     """
     if len(seeds) != len(episodes):
         raise ValueError(f"{len(seeds)} seeds for {len(episodes)} episodes")
@@ -72,17 +86,28 @@ def _sample(
 def _search(
     episodes: Sequence[Episode], active: list[int], retriever: Retriever, told: Callable[[Episode], None]
 ) -> None:
-    waiting = [(i, need) for i in active if isinstance(need := _need(episodes[i]), NeedPassages)]
-    if not waiting:
-        return
-    requests = [need.request for _, need in waiting]
+    by_k: dict[int, list[tuple[Episode, SearchRequest]]] = {}
+    for i in active:
+        if isinstance(need := _need(episodes[i]), NeedPassages):
+            by_k.setdefault(need.k, []).append((episodes[i], need.request))
+    for k, waiting in by_k.items():
+        for (episode, _), result in zip(waiting, _ask(retriever, [r for _, r in waiting], k), strict=True):
+            episode.found(result)
+            told(episode)
+
+
+def _ask(retriever: Retriever, requests: list[SearchRequest], k: int) -> Sequence[SearchResult]:
+    """The retriever's results; one that breaks its contract has failed for all of these requests."""
     try:
-        results = retriever.search(requests, waiting[0][1].k)
-    except Exception as error:  # a retriever shall not raise; one that does has failed for all of these
-        results = [SearchResult(error=f"{type(error).__name__}: {error}")] * len(requests)
-    for (i, _), result in zip(waiting, results, strict=True):
-        episodes[i].found(result)
-        told(episodes[i])
+        results = retriever.search(requests, k)
+        if len(results) == len(requests):
+            return results
+        error = f"the retriever gave {len(results)} results for {len(requests)} requests"
+    except UserError:  # not the rollout's trouble: the run is set up wrongly
+        raise
+    except Exception as raised:
+        error = f"{type(raised).__name__}: {raised}"
+    return [SearchResult(error=error) for _ in requests]
 
 
 def _call_tools(
@@ -92,7 +117,8 @@ def _call_tools(
         need = _need(episodes[i])
         if isinstance(need, NeedTool):
             try:
-                text = str(tools[need.name](**need.arguments))
+                tool = tools[need.name] if need.name in tools else episodes[i].protocol.tools[need.name]
+                text = str(tool(**need.arguments))
             except Exception as error:
                 episodes[i].abort(f"tool {need.name}: {type(error).__name__}: {error}")
             else:

@@ -6,83 +6,173 @@ decoded text can't tell (many id sequences have the same text), so the codec kee
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Sequence
-from functools import cached_property
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
+
+from sleuth.errors import UserError
+
+_NO_TEXT = re.compile("[\ud800-\udfff\x00]")
+
+
+def valid_text(text: str) -> str:
+    """``text`` with what no UTF-8 file or query can hold (lone surrogates, NUL) as U+FFFD."""
+    return _NO_TEXT.sub("\ufffd", text)
 
 
 class TokenCodec:
     """Encodes environment text and spells out sampled ids.
 
     Args:
-        tokenizer: a Hugging Face fast tokenizer.
+        tokenizer: a Hugging Face fast tokenizer. The codec works on copies of its backend, so that truncation or
+            padding that others set on it later changes nothing here.
         end_ids: ids that end the policy's turn; default: the tokenizer's ``eos_token_id`` and the usual end-of-turn
-            tokens of chat templates that it knows.
+            tokens of chat templates that it knows. May be empty.
+
+    Raises:
+        UserError: the tokenizer has no Rust backend.
     """
 
     def __init__(self, tokenizer: Any, end_ids: Sequence[int] | None = None):
+        if getattr(tokenizer, "backend_tokenizer", None) is None:
+            raise UserError(f"tokenizer {type(tokenizer).__name__}: Sleuth needs a fast tokenizer (tokenizer.json)")
         self.tokenizer = tokenizer
-        self._backend = tokenizer.backend_tokenizer
         self.end_ids = frozenset(end_ids) if end_ids is not None else _end_ids(tokenizer)
+        self._backend = _private_copy(tokenizer.backend_tokenizer)
+        self._foreign = _private_copy(tokenizer.backend_tokenizer)
+        self._foreign.encode_special_tokens = True
+        self._joins_with_space = self._backend.decoder is None
         self._pieces = _piece_table(tokenizer)
-        self._joins_with_space = _decoder_type(tokenizer) is None
+        self._bos = self._own_bos()
+        self._special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
+        # Texts of the environment are few and come back in every rollout; passages differ and are not kept.
+        self._encode_known = lru_cache(maxsize=1024)(self._encode_continuing)
+        # A sentencepiece tokenizer puts a space before every text. Text that continues a context gets none: it is
+        # encoded behind a newline, whose tokens are then dropped.
+        self._anchor: list[int] = []
+        if self._pieces is not None and self.decode(self._ids(self._backend, "a")) == " a":
+            self._anchor = self._ids(self._backend, "\n")
+
+    @property
+    def chat_template(self) -> str | None:
+        return getattr(self.tokenizer, "chat_template", None)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of ``text`` as it stands: tags and special tokens written in it are recognised, none are added."""
-        return self._backend.encode(text, add_special_tokens=False).ids
+        """Ids of a text of ours that continues a context: special tokens in it are recognised, none are added."""
+        return list(self._encode_known(text))
 
     def encode_foreign(self, text: str) -> list[int]:
         """Ids of a text that is not ours (a passage, a tool's result): special tokens written in it stay plain text."""
-        self._backend.encode_special_tokens = True
-        try:
-            return self.encode(text)
-        finally:
-            self._backend.encode_special_tokens = False
+        return self._continuing(self._foreign, text)
+
+    def encode_start(self, text: str, *, bos: bool, foreign: str = "") -> list[int]:
+        """Ids of a text that starts a context.
+
+        Args:
+            bos: with the token that this tokenizer itself puts before a text.
+            foreign: the last part of ``text`` that reads so is not ours (the question).
+        """
+        ids = self._bos[:] if bos else []
+        if foreign in text and any(token in foreign for token in self._special):
+            head, _, tail = text.rpartition(foreign)
+            return ids + self._ids(self._backend, head) + self.encode_foreign(foreign) + self.encode(tail)
+        return ids + self._ids(self._backend, text)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ``ids``, special tokens included; bytes that are no UTF-8 become U+FFFD."""
         return b"".join(self.pieces(ids)).decode("utf-8", errors="replace")
 
     def pieces(self, ids: Sequence[int]) -> list[bytes]:
-        """The bytes of each id; joined they are the text."""
-        if self._pieces is None:
-            return self._pieces_by_decoding(ids)
+        """The bytes of each id, nothing for an id that the tokenizer doesn't know; joined they are the text."""
         table = self._pieces
-        out = [table.get(i, b"") for i in ids]
+        if table is None:
+            return self._pieces_by_decoding(ids)
+        pieces = [table.get(i, b"") for i in ids]
         if self._joins_with_space:
-            out[1:] = [b" " + piece for piece in out[1:]]
-        return out
+            shown = False
+            for n, i in enumerate(ids):
+                if i in table:
+                    if shown:
+                        pieces[n] = b" " + pieces[n]
+                    shown = True
+        return pieces
 
     def ids_containing(self, needle: bytes) -> dict[int, bytes]:
         """Every id whose bytes contain ``needle``, with its bytes."""
         table = self._pieces
         if table is None:
-            table = {i: self.tokenizer.decode([i]).encode() for i in range(len(self.tokenizer))}
+            table = {i: self._spell([i]).encode() for i in self.tokenizer.get_vocab().values()}
         return {i: piece for i, piece in table.items() if needle in piece}
 
     def cut(self, text: str, limit: int) -> str:
         """The start of ``text`` that its first ``limit`` tokens cover."""
-        encoding = self._backend.encode(text, add_special_tokens=False)
+        text = valid_text(text)
+        encoding = self._foreign.encode(text, add_special_tokens=False)
         return text if len(encoding.ids) <= limit else text[: encoding.offsets[limit - 1][1]]
 
-    def _pieces_by_decoding(self, ids: Sequence[int]) -> list[bytes]:
-        # For a tokenizer whose pieces can't be tabulated: what each id adds to the decoded text. An id that ends inside
-        # a character adds nothing; the id that completes the character adds it whole.
-        out: list[bytes] = []
-        done = ""
-        for n in range(1, len(ids) + 1):
-            text = self.tokenizer.decode(list(ids[:n]), skip_special_tokens=False, clean_up_tokenization_spaces=False)
-            if n < len(ids) and text.endswith("\ufffd"):
-                out.append(b"")
-                continue
-            out.append(text[len(done) :].encode("utf-8", errors="replace"))
-            done = text
-        return out
+    def cut_ids(self, ids: Sequence[int], limit: int) -> list[int]:
+        """The first ``limit`` ids, fewer where the cut would fall inside a character."""
+        kept = list(ids[: max(limit, 0)])
+        while kept and len(kept) < len(ids) and _ends_inside_character(b"".join(self.pieces(kept))):
+            kept.pop()
+        return kept
 
-    @cached_property
-    def chat_template(self) -> str | None:
-        return getattr(self.tokenizer, "chat_template", None)
+    def _encode_continuing(self, text: str) -> tuple[int, ...]:
+        return tuple(self._continuing(self._backend, text))
+
+    def _continuing(self, backend: Any, text: str) -> list[int]:
+        if self._anchor and text:
+            ids = self._ids(backend, "\n" + text)
+            if ids[: len(self._anchor)] == self._anchor:
+                return ids[len(self._anchor) :]
+        return self._ids(backend, text)
+
+    @staticmethod
+    def _ids(backend: Any, text: str) -> list[int]:
+        return backend.encode(valid_text(text), add_special_tokens=False).ids
+
+    def _own_bos(self) -> list[int]:
+        bos = self.tokenizer.bos_token_id
+        return [bos] if bos is not None and self._backend.encode("").ids[:1] == [bos] else []
+
+    def _spell(self, ids: Sequence[int]) -> str:
+        return self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+    def _pieces_by_decoding(self, ids: Sequence[int]) -> list[bytes]:
+        # For a tokenizer whose pieces can't be tabulated: a token's piece is what it adds to the part of the whole text
+        # that is settled. An id that ends inside a character adds nothing; the one that completes it adds it whole.
+        whole = self._spell(ids)
+        pieces: list[bytes] = []
+        done = 0
+        for n in range(1, len(ids)):
+            settled = max(_common_length(self._spell(ids[:n]), whole), done)
+            pieces.append(whole[done:settled].encode())
+            done = settled
+        if ids:
+            pieces.append(whole[done:].encode())
+        return pieces
+
+
+def _common_length(a: str, b: str) -> int:
+    return next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def _private_copy(backend: Any) -> Any:
+    backend = copy.deepcopy(backend)
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
+
+
+def _ends_inside_character(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        return error.end == len(text) and error.reason == "unexpected end of data"
+    return False
 
 
 def _end_ids(tokenizer: Any) -> frozenset[int]:
@@ -94,30 +184,26 @@ def _end_ids(tokenizer: Any) -> frozenset[int]:
     return frozenset(ids)
 
 
-def _decoder_type(tokenizer: Any) -> str | None:
-    decoder = json.loads(tokenizer.backend_tokenizer.to_str()).get("decoder")
-    return decoder["type"] if decoder else None
-
-
 def _piece_table(tokenizer: Any) -> dict[int, bytes] | None:
     """Bytes by id, or None where this tokenizer's decoding is not a concatenation of pieces that we know."""
-    decoder = json.loads(tokenizer.backend_tokenizer.to_str()).get("decoder")
-    kinds = {decoder["type"], *(d["type"] for d in decoder.get("decoders", []))} if decoder else set()
-    if not kinds:
+    decoder = tokenizer.backend_tokenizer.decoder
+    state = json.loads(decoder.__getstate__()) if decoder is not None else {}
+    kinds = {state.get("type"), *(d["type"] for d in state.get("decoders", []))}
+    spell: Callable[[str], bytes]
+    if decoder is None:
         spell = str.encode
     elif "ByteLevel" in kinds:
         spell = _byte_level_speller()
-    elif kinds & {"Metaspace", "ByteFallback"} or decoder["type"] == "Replace":
+    elif kinds & {"Metaspace", "ByteFallback", "Replace"}:
         spell = _sentencepiece_bytes
     else:
         return None
-    added = {i: str(token) for i, token in tokenizer.added_tokens_decoder.items()}
-    table = {i: spell(token) for token, i in tokenizer.get_vocab().items() if i not in added}
-    table.update({i: token.encode() for i, token in added.items()})
+    table = {i: spell(token) for token, i in tokenizer.get_vocab().items()}
+    # Believed only if it spells a probe as the tokenizer does (but for the space that some strip at the start).
     probe = tokenizer.backend_tokenizer.encode(
         "The <search> naïve 1,234 “query” 北京\n</search>\n\nx", add_special_tokens=False
     ).ids
-    joined = (b" " if not kinds else b"").join(table[i] for i in probe).decode("utf-8", errors="replace")
+    joined = (b" " if decoder is None else b"").join(table[i] for i in probe).decode("utf-8", errors="replace")
     plain = tokenizer.decode(probe, skip_special_tokens=False, clean_up_tokenization_spaces=False)
     return table if joined.strip() == plain.strip() else None
 
@@ -128,14 +214,15 @@ def _sentencepiece_bytes(token: str) -> bytes:
     return token.replace("\u2581", " ").encode()
 
 
-def _byte_level_speller() -> Any:
+def _byte_level_speller() -> Callable[[str], bytes]:
     # Byte-level BPE writes each byte as one printable character: the printable Latin-1 characters stand for themselves,
-    # all others for U+0100 onwards in order of their value.
+    # all others for U+0100 onwards in order of their value. A token with any other character is plain text.
     plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     rest = [b for b in range(256) if b not in plain]
     of_char = {chr(b): b for b in plain} | {chr(256 + n): b for n, b in enumerate(rest)}
 
     def spell(token: str) -> bytes:
-        return b"".join(bytes([of_char[c]]) if c in of_char else c.encode() for c in token)
+        values = [of_char.get(c) for c in token]
+        return token.encode() if None in values else bytes(values)  # type: ignore[arg-type]
 
     return spell

@@ -1,22 +1,26 @@
 """The rules of one rollout, as a state machine without I/O.
 
-An episode says what it needs next (tokens, passages, a tool's result) and is told what came. Whatever drives it (a batch,
-an event loop, a test) decides how to get that; the rules are here and nowhere else:
+An episode says what it needs next (tokens, passages, a tool's result) and is told what came. Whatever drives it (a
+batch, an event loop, a test) decides how to get that; the rules are here and nowhere else:
 
+* a turn ends at its first end-of-turn token or at its token limit: whatever a sampler gives behind that never was;
 * the first complete action of a turn wins; what was sampled behind it is cut, token by token, and counted;
 * nothing inside a thought is an action; nothing that the environment wrote is ever parsed;
 * an invalid action gets one hint, is counted, and uses up its turn;
 * turns, tokens and searches are limited, each with a named reason (:class:`sleuth.types.EndReason`);
-* on the last turn an answer may be forced: the environment opens the answer tag and no search is possible.
+* on the last turn an answer may be forced: the environment opens the answer tag and no search is possible;
+* the environment writes only where a sampled token still fits behind it, so no limit is ever exceeded.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from sleuth.agent.codec import valid_text
 from sleuth.agent.protocol import AgentProtocol, ParsedTurn, Rendered
 from sleuth.types import (
     STATUS_OF,
@@ -25,6 +29,7 @@ from sleuth.types import (
     Completion,
     Document,
     EndReason,
+    Problem,
     Question,
     SearchRequest,
     SearchResult,
@@ -134,7 +139,7 @@ class Episode:
         prompt = protocol.prompt(question)
         self._append(prompt)
         self._prompt_tokens = len(prompt.ids)
-        self._start_turn()
+        self._next_turn(None)
 
     @property
     def done(self) -> bool:
@@ -143,28 +148,32 @@ class Episode:
     # What the driver tells the episode ------------------------------------------------------------------------------
 
     def sampled(self, completion: Completion) -> None:
-        """The policy's turn. ``completion`` may hold more tokens than the turn: the surplus is cut."""
+        """The policy's turn. ``completion`` may hold more tokens than the turn: the surplus is cut.
+
+        A turn that the sampler reports as ended may lack its end-of-turn token (some engines hide it).
+
+        Raises:
+            ValueError: the completion breaks the sampler's contract: not one log-prob an id, or stopped for an action
+                that isn't there.
+        """
         need = self._expect(NeedTokens)
-        parsed = self.protocol.parse(completion.ids, self._opened)
-        n = min(parsed.tokens, need.max_new_tokens)
-        if n < parsed.tokens:  # the sampler went over the limit: the turn is what fits
-            parsed = self.protocol.parse(completion.ids[:n], self._opened)
-        ids, logprobs = list(completion.ids[:n]), list(completion.logprobs[:n])
-        if len(logprobs) != len(ids):
+        if len(completion.logprobs) != len(completion.ids):
             raise ValueError(f"the sampler gave {len(completion.logprobs)} log-probs for {len(completion.ids)} tokens")
-        ended = bool(ids) and ids[-1] in self.protocol.codec.end_ids
-        complete = parsed.action.problem != "no_action"
-        stop = StopReason.ACTION if complete else StopReason.END_OF_TURN if ended else StopReason.LENGTH
-        span = Span(SpanKind.POLICY, ids, self.protocol.codec.decode(ids), logprobs, parsed.action, stop, parsed.parts)
-        self._append(span)
+        sampled = self._within(completion.ids, need.max_new_tokens)
+        parsed = self.protocol.parse(sampled, self._opened)
+        ids, logprobs = sampled[: parsed.tokens], list(completion.logprobs[: parsed.tokens])
+        stop = self._why_stopped(parsed, ids, completion.stop, need.max_new_tokens)
+        text = self.protocol.codec.decode(ids)
+        self._append(Span(SpanKind.POLICY, ids, text, logprobs, parsed.action, stop, parsed.parts))
         self._turns += 1
         self._valid &= parsed.valid
         self._count("malformed_tags", parsed.malformed)
         self._count("trailing_content", int(parsed.trailing))
         if stop is StopReason.LENGTH:
-            self._end(EndReason.MAX_TURN_TOKENS if n >= self.limits.max_turn_tokens else EndReason.MAX_TOKENS)
+            turn_limit = len(ids) >= self.limits.max_turn_tokens
+            self._end(EndReason.MAX_TURN_TOKENS if turn_limit else EndReason.MAX_TOKENS)
         else:
-            self._act(parsed, ended)
+            self._act(parsed.action)
 
     def found(self, result: SearchResult) -> None:
         """The retriever's result. A failure ends the rollout; its text never enters the context."""
@@ -173,7 +182,7 @@ class Episode:
             self.trajectory.error = result.error
             self._end(EndReason.RETRIEVER_FAILED)
             return
-        documents = result.documents[: self.limits.k]
+        documents = list(result.documents[: self.limits.k])
         self._count("empty_results", int(not documents))
         self._observe(self.protocol.observation(documents, self._ended()), documents)
 
@@ -189,20 +198,36 @@ class Episode:
 
     # The rules --------------------------------------------------------------------------------------------------------
 
-    def _act(self, parsed: ParsedTurn, ended: bool) -> None:
-        action = parsed.action
+    def _within(self, ids: Sequence[int], limit: int) -> list[int]:
+        ends = self.protocol.codec.end_ids
+        for n, i in enumerate(ids[:limit], start=1):
+            if i in ends:
+                return list(ids[:n])
+        return list(ids[:limit])
+
+    def _why_stopped(self, parsed: ParsedTurn, ids: list[int], said: StopReason, limit: int) -> StopReason:
+        if parsed.action.problem is not Problem.NO_ACTION:
+            return StopReason.ACTION
+        if ids and ids[-1] in self.protocol.codec.end_ids:
+            return StopReason.END_OF_TURN
+        if len(ids) >= limit:
+            return StopReason.LENGTH
+        if said is StopReason.ACTION:
+            raise ValueError(f"the sampler stopped for an action, but none is complete in {parsed.tokens} tokens")
+        return said
+
+    def _act(self, action: Action) -> None:
         if action.type is ActionType.ANSWER:
             self.trajectory.answer = action.text
             self._end(EndReason.ANSWER)
-        elif self._turns >= self.limits.max_turns:
-            self._count("invalid_actions", int(action.type is ActionType.INVALID))
+            return
+        self._count("invalid_actions", int(action.type is ActionType.INVALID))
+        if self._turns >= self.limits.max_turns:
             self._end(EndReason.MAX_TURNS)
         elif action.type is ActionType.INVALID:
-            self._count("invalid_actions", 1)
-            hint = self.protocol.hint(action, ended)
-            self._append(Span(SpanKind.HINT, self.protocol.codec.encode(hint), hint))
-            self._start_turn()
-        elif self.limits.max_searches is not None and self._searches >= self.limits.max_searches:
+            hint = self.protocol.hint(action, self._ended())
+            self._next_turn(Span(SpanKind.HINT, self.protocol.codec.encode(hint), hint))
+        elif self._searches_used_up():
             self._end(EndReason.MAX_SEARCHES)
         else:
             self._call(action)
@@ -222,33 +247,42 @@ class Episode:
     def _observe(self, rendered: Rendered, documents: list[Document]) -> None:
         codec = self.protocol.codec
         head, tail = codec.encode(rendered.head), codec.encode(rendered.tail)
-        body = codec.encode_foreign(rendered.body)
-        room = max(self.limits.max_observation_tokens - len(head) - len(tail), 0)
-        truncated = len(body) > room
-        text = rendered.text
+        body, text = codec.encode_foreign(rendered.body), valid_text(rendered.text)
+        room = self.limits.max_observation_tokens - len(head) - len(tail)
+        truncated = len(body) > max(room, 0)
         if truncated:
-            self._count("truncated_observations", 1)
-            body = body[:room]
+            body = codec.cut_ids(body, room)
             text = rendered.head + codec.decode(body) + rendered.tail
-        ids = head + body + tail
-        if len(ids) >= self._tokens_left():
-            # No policy token would fit behind it. The turns before it stay and train; this text would only cost.
-            self._end(EndReason.MAX_TOKENS)
-            return
-        self._append(Span(SpanKind.OBSERVATION, ids, text, documents=documents, truncated=truncated))
-        self._start_turn()
+        observation = Span(SpanKind.OBSERVATION, head + body + tail, text, documents=documents, truncated=truncated)
+        self._count("truncated_observations", int(truncated))
+        self._next_turn(observation)
 
-    def _start_turn(self) -> None:
-        exhausted = self.limits.max_searches is not None and self._searches >= self.limits.max_searches
-        last = self.limits.force_answer and (self._turns == self.limits.max_turns - 1 or exhausted)
-        text, self._opened = self.protocol.opening(last)
-        if text:
-            self._append(Span(SpanKind.HINT, self.protocol.codec.encode(text), text))
-        room = min(self.limits.max_turn_tokens, self._tokens_left())
+    def _next_turn(self, answer: Span | None) -> None:
+        """The environment's ``answer`` to the last turn and the opening of the next one, if a token fits behind them.
+
+        Otherwise the rollout ends here: the turns so far stay and train, text that nobody reads would only cost.
+        """
+        forced = self.limits.force_answer and (self._turns == self.limits.max_turns - 1 or self._searches_used_up())
+        text, opened = self.protocol.opening(forced)
+        opening = self.protocol.codec.encode(text) if text else []
+        said = (len(answer.ids) if answer else 0) + len(opening)
+        room = min(self.limits.max_turn_tokens, self._tokens_left() - said)
         if room < 1:
             self._end(EndReason.MAX_TOKENS)
-        else:
-            self.need = NeedTokens(list(self._ids), room, self.protocol.stop_rule(self._opened))
+            return
+        if answer is not None and text and not forced:  # a prepended <think> is part of what the environment says
+            answer.ids = answer.ids + opening
+            answer.text += text
+            opening = []
+        if answer is not None:
+            self._append(answer)
+        if opening:
+            self._append(Span(SpanKind.HINT, opening, text))
+        self._opened = opened
+        self.need = NeedTokens(list(self._ids), room, self.protocol.stop_rule(opened))
+
+    def _searches_used_up(self) -> bool:
+        return self.limits.max_searches is not None and self._searches >= self.limits.max_searches
 
     def _tokens_left(self) -> int:
         left = self._prompt_tokens + self.limits.max_tokens - len(self._ids)

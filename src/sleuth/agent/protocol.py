@@ -9,8 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sleuth.agent.codec import TokenCodec
-from sleuth.agent.scanner import ScannedTurn, Stretch
+from sleuth.agent.codec import TokenCodec, valid_text
+from sleuth.agent.scanner import ScannedTurn
 from sleuth.types import Action, Document, Part, Question, Span, StopRule, Tool
 
 
@@ -32,12 +32,13 @@ class ParsedTurn:
     """A policy turn as the protocol understands it.
 
     Attributes:
-        action: what the turn asks for; type INVALID when nothing usable was completed.
+        action: what the turn asks for; type INVALID when nothing usable was completed (problem NO_ACTION: nothing at
+            all, so that a turn without an end is a truncated one).
         tokens: how many of the turn's tokens belong to it: those up to the one that completes the action.
         parts: of those tokens.
         valid: the turn's form is exactly what the prompt asks for.
         malformed: number of things that look like a tag and are none.
-        trailing: the sampler went on behind the action with more than white space.
+        trailing: the sampler went on behind the action with more than white space or an end-of-turn token.
     """
 
     action: Action
@@ -72,7 +73,10 @@ class AgentProtocol(ABC):
 
     @abstractmethod
     def parse(self, ids: Sequence[int], opened: str | None) -> ParsedTurn:
-        """Read the ids sampled in one turn, of which there may be more than belong to it."""
+        """Read the ids sampled in one turn, of which there may be more than belong to it.
+
+        An id of ``codec.end_ids`` is the last one, if there is any.
+        """
 
     @abstractmethod
     def stop_rule(self, opened: str | None) -> StopRule:
@@ -105,7 +109,4 @@ def completed_tokens(pieces: Sequence[bytes], scanned: ScannedTurn) -> int:
 
 def clean_text(content: bytes) -> str:
     """Bytes of an element as text: stripped, with what can't be text (broken UTF-8, NUL) as U+FFFD."""
-    return content.decode("utf-8", errors="replace").replace("\x00", "\ufffd").strip()
-
-
-__all__ = ["AgentProtocol", "ParsedTurn", "Rendered", "Stretch", "clean_text", "completed_tokens"]
+    return valid_text(content.decode("utf-8", errors="replace")).strip()

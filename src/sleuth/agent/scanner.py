@@ -35,7 +35,7 @@ class ScannedTurn:
             element was abandoned, a tag that belongs to the environment.
         free: True when something other than white space stands outside of any element before ``end``.
         thoughts: number of closed thoughts before the action.
-        trailing: True when something other than white space follows ``end``.
+        trailing: True when something other than white space (and the end-of-turn token) follows ``end``.
     """
 
     action: str | None
@@ -49,10 +49,9 @@ class ScannedTurn:
     trailing: bool = False
 
     @property
-    def well_formed(self) -> bool:
-        """Exactly one thought, then exactly one action, and nothing else but white space."""
-        clean = not (self.malformed or self.stray or self.free or self.trailing)
-        return clean and self.action is not None and self.thoughts == 1
+    def clean(self) -> bool:
+        """One complete action, closed thoughts, and nothing else but white space."""
+        return self.action is not None and not (self.malformed or self.stray or self.free or self.trailing)
 
 
 class TurnScanner:
@@ -64,7 +63,9 @@ class TurnScanner:
         environment: names of tags that only the environment writes, e.g. ``information``.
 
     Rules: inside a thought everything but its closing tag is text; an action is an opening tag and its closing tag with
-    no other known opening tag between them (a later opening tag abandons an earlier one); tag names match exactly.
+    no other known opening tag between them (a later opening tag abandons an earlier one); tag names match exactly. A
+    turn is read on its own: what an earlier turn left open is over. An action that the environment opened can't be
+    abandoned: every other tag in it is text.
     """
 
     def __init__(self, think: str, actions: dict[str, PartKind], environment: Sequence[str] = ()):
@@ -72,18 +73,22 @@ class TurnScanner:
         self.actions = dict(actions)
         names = [think, *actions, *environment]
         alternatives = "|".join(re.escape(n) for n in names)
-        # Group 1, 2: a real tag. Group 3: something that a reader would take for one.
+        # Group 1, 2: a real tag. Otherwise: something that a reader would take for one.
         self._tag = re.compile(
-            rf"<(/?)({alternatives})>|(<\s*/?\s*(?:{alternatives})\s*/?\s*>)".encode(), re.IGNORECASE
+            rf"<(/?)({alternatives})>|<\s*(?:/\s*)?(?:{alternatives})\s*(?:/\s*)?>".encode(), re.IGNORECASE
         )
         self._names = {n.encode(): n for n in names}
+        self.closings = tuple(f"</{name}>" for name in actions)
+        self._closings = tuple(closing.encode() for closing in self.closings)
 
-    def scan(self, turn: bytes, opened: str | None = None, ignore_trailing: Sequence[bytes] = ()) -> ScannedTurn:
+    def scan(self, turn: bytes, opened: str | None = None, end_of_turn: int | None = None) -> ScannedTurn:
         """Read ``turn``; ``opened`` is the tag that the environment already opened for it (a prepended ``<think>``).
 
-        ``ignore_trailing``: texts (end-of-turn tokens) that may follow the action like white space.
+        ``end_of_turn``: offset of the end-of-turn token that the turn ends with, if any.
         """
+        written = len(turn) if end_of_turn is None else end_of_turn
         result = ScannedTurn(None, b"", len(turn))
+        forced = opened if opened in self.actions else None
         mode = opened
         content_start = 0
         for match in self._tag.finditer(turn):
@@ -104,7 +109,7 @@ class TurnScanner:
                 self._close(result, self.actions[name], content_start, match)
                 result.end = match.end()
                 break
-            if closing or (name != self.think and name not in self.actions):
+            if closing or (name != self.think and name not in self.actions) or (forced and name != forced):
                 result.stray += 1
                 continue
             if mode is None:
@@ -113,17 +118,26 @@ class TurnScanner:
                 result.stray += 1
             result.stretches.append(Stretch(PartKind.TAG, match.start(), match.end()))
             mode, content_start = name, match.end()
-        if result.action is None:
-            if mode == self.think:
-                result.stretches.append(Stretch(PartKind.THINK, content_start, len(turn)))
-            elif mode is None:
-                result.free |= bool(turn[content_start:].strip())
-        else:
-            rest = turn[result.end :]
-            for text in ignore_trailing:
-                rest = rest.replace(text, b"")
-            result.trailing = bool(rest.strip())
+        if result.action is not None:
+            result.trailing = bool(turn[result.end : written].strip())
+        elif mode == self.think and content_start < written:
+            result.stretches.append(Stretch(PartKind.THINK, content_start, written))
+        elif mode is None:
+            result.free |= bool(turn[content_start:written].strip())
         return result
+
+    def completes(self, turn: bytes, opened: str | None = None) -> bool:
+        """Whether ``turn`` holds a complete action: as :meth:`scan`, cheaper where no closing tag stands at all."""
+        return any(closing in turn for closing in self._closings) and self.scan(turn, opened).action is not None
+
+    def can_close(self, piece: bytes) -> bool:
+        """Whether a token with these bytes can complete a closing tag of an action."""
+        for stop in range(len(piece)):
+            if piece[stop : stop + 1] == b">":
+                before = piece[:stop]
+                if any(c[:-1].endswith(before) or before.endswith(c[:-1]) for c in self._closings):
+                    return True
+        return False
 
     @staticmethod
     def _close(result: ScannedTurn, kind: PartKind, start: int, closing: re.Match[bytes]) -> None:
@@ -135,6 +149,8 @@ class TurnScanner:
 def token_parts(pieces: Sequence[bytes], stretches: Sequence[Stretch]) -> list[Part]:
     """Stretches of bytes as parts of tokens: a token belongs to the stretch that holds its first byte.
 
+    White space at the start of a token doesn't count, unless it is all there is: a token means the word behind it.
+
     Args:
         pieces: the bytes of each token of the turn.
         stretches: ordered, without overlap.
@@ -142,8 +158,7 @@ def token_parts(pieces: Sequence[bytes], stretches: Sequence[Stretch]) -> list[P
     starts: list[int] = []
     offset = 0
     for piece in pieces:
-        # A leading space belongs to the word behind it, which is what the token means.
-        starts.append(offset + (len(piece) - len(piece.lstrip(b" ")) if piece.strip() else 0))
+        starts.append(offset + (len(piece) - len(piece.lstrip()) if piece.strip() else 0))
         offset += len(piece)
     parts: list[Part] = []
     token = 0

@@ -9,13 +9,19 @@ environment open every thought (CalibAdv's released set-up).
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field, model_validator
 
-from sleuth.agent.codec import TokenCodec
-from sleuth.agent.protocol import AgentProtocol, ParsedTurn, Rendered, clean_text, completed_tokens
-from sleuth.agent.scanner import ScannedTurn, TurnScanner, token_parts
+from sleuth.agent.chat import ChatTemplate
+from sleuth.agent.codec import TokenCodec, valid_text
+from sleuth.agent.passages import PassageSettings
+from sleuth.agent.protocol import AgentProtocol, ParsedTurn, Rendered, clean_text
+from sleuth.agent.reader import TurnReader
+from sleuth.agent.scanner import ScannedTurn, TurnScanner
+from sleuth.errors import UserError
 from sleuth.types import Action, ActionType, Document, PartKind, Problem, Question, Span, SpanKind, StopRule, Tool
 
 PROMPT = """\
@@ -27,18 +33,18 @@ Search again as often as you need. As soon as you know, give the answer alone, i
 Question: {question}"""
 
 
-class TagSettings(BaseModel):
+class TagSettings(PassageSettings):
     """Settings of the tag protocol. Texts may use the tag names as ``{think}``, ``{search}``, ….
 
     Attributes:
         prompt: must contain ``{question}``.
         system: system message, used with a chat template only.
         chat: render the prompt through the tokenizer's chat template; None: if it has one.
-        document: one passage; ``{n}`` counts from 1.
-        require_think: a well-formed turn has one thought before its action.
+        chat_template_kwargs: more variables for the chat template, e.g. ``enable_thinking: false``.
+        prepend_think: the environment opens the thought of every turn.
+        require_think: a well-formed turn has exactly one thought before its action; otherwise at most one.
+        observation: must contain ``{documents}``, once.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     think: str = "think"
     search: str = "search"
@@ -47,45 +53,68 @@ class TagSettings(BaseModel):
     prompt: str = PROMPT
     system: str | None = None
     chat: bool | None = None
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     prepend_think: bool = False
     require_think: bool = True
-    document: str = "Doc {n}(Title: {title}) {text}"
-    document_separator: str = "\n"
     observation: str = "\n\n<{information}>{documents}</{information}>\n\n"
-    no_results: str = "Nothing was found for this query."
     hint: str = (
         "\nThis was not a valid action. Write a query between <{search}> and </{search}>, "
         "or the final answer between <{answer}> and </{answer}>.\n"
     )
-    max_document_tokens: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _usable(self) -> TagSettings:
+        names = [self.think, self.search, self.information, self.answer]
+        for name in names:
+            if not _TAG_NAME.fullmatch(name):
+                raise ValueError(f"{name!r} can't be a tag name: use letters, digits, '_', '-', '.'")
+        if len({name.casefold() for name in names}) < len(names):
+            raise ValueError(f"think, search, information and answer need four different names, not {names}")
+        if "{question}" not in self.prompt:
+            raise ValueError("prompt must contain {question}")
+        if self.observation.count("{documents}") != 1:
+            raise ValueError("observation must contain {documents} once")
+        return self
+
+
+_TAG_NAME = re.compile(r"[\w.-]+")
 
 
 class TagProtocol(AgentProtocol):
-    """See the module. ``tools``: a tool ``calc`` is called by ``<calc> text </calc>``, its first parameter gets the text."""
+    """See the module. A tool ``calc`` is called by ``<calc> text </calc>``; its first parameter gets the text.
+
+    All turns are one assistant turn, which goes on behind an observation. If the policy ends that turn by an
+    end-of-turn token and a chat template is in use, a hint comes as the next user message.
+
+    Raises:
+        UserError: a tool's name is taken or no tag name, or it has no parameter to get the text; ``chat`` without a
+            chat template.
+    """
 
     def __init__(self, codec: TokenCodec, settings: TagSettings | None = None, tools: Mapping[str, Tool] | None = None):
         super().__init__(codec, tools)
         s = self.settings = settings or TagSettings()
         self._names = {"think": s.think, "search": s.search, "information": s.information, "answer": s.answer}
+        self._parameters = {name: self._first_parameter(name, tool) for name, tool in self.tools.items()}
         kinds = {s.search: PartKind.QUERY, s.answer: PartKind.ANSWER} | dict.fromkeys(self.tools, PartKind.QUERY)
-        self._scanner = TurnScanner(s.think, kinds, environment=[s.information])
-        self._closings = tuple(f"</{name}>" for name in kinds)
-        self._ends = [codec.decode([i]).encode() for i in codec.end_ids]
-        # Of the tokens with a '>' in them, those that are exactly another tag of ours can't close an action.
-        others = {f"<{n}>".encode() for n in [s.think, s.information, *kinds]}
-        others |= {f"</{s.think}>".encode(), f"</{s.information}>".encode()}
-        closers = codec.ids_containing(b">")
-        self._triggers = frozenset(i for i, piece in closers.items() if piece.strip() not in others)
+        scanner = TurnScanner(s.think, kinds, environment=[s.information])
+        self._reader = TurnReader(codec, scanner, self._action, s.require_think)
+        chat = s.chat if s.chat is not None else codec.chat_template is not None
+        self._chat = ChatTemplate(codec, s.system, settings=s.chat_template_kwargs) if chat else None
+        head, _, tail = self._fill(s.observation).partition("{documents}")
+        self._information = head, tail
+        self._hint = self._fill(s.hint)
+        self._hint_message = self._hint
+        if self._chat is not None:
+            head, tail = self._chat.between("user")
+            self._hint_message = self._chat.without_end(head) + self._hint.strip() + self._own_thought(tail)
 
     def prompt(self, question: Question) -> Span:
-        text = self._fill(self.settings.prompt, question=question.question)
-        chat = self.settings.chat if self.settings.chat is not None else self.codec.chat_template is not None
-        if chat:
-            messages = [{"role": "user", "content": text}]
-            if self.settings.system is not None:
-                messages.insert(0, {"role": "system", "content": self.settings.system})
-            text = self.codec.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        return Span(SpanKind.PROMPT, self.codec.encode(text), text)
+        asked = valid_text(question.question)
+        text = self._fill(self.settings.prompt, question=asked)
+        if self._chat is not None:
+            text = self._own_thought(self._chat.prompt(text))
+        return Span(SpanKind.PROMPT, self.codec.encode_start(text, bos=self._chat is None, foreign=asked), text)
 
     def opening(self, last: bool) -> tuple[str, str | None]:
         if last:
@@ -95,39 +124,25 @@ class TagProtocol(AgentProtocol):
         return "", None
 
     def parse(self, ids: Sequence[int], opened: str | None) -> ParsedTurn:
-        pieces = self.codec.pieces(ids)
-        scanned = self._scanner.scan(b"".join(pieces), opened, self._ends)
-        tokens = completed_tokens(pieces, scanned)
-        return ParsedTurn(
-            action=self._action(scanned),
-            tokens=tokens,
-            parts=token_parts(pieces[:tokens], scanned.stretches),
-            valid=self._valid(scanned, opened),
-            malformed=scanned.malformed,
-            trailing=scanned.trailing,
-        )
+        return self._reader.read(ids, opened)
 
     def stop_rule(self, opened: str | None) -> StopRule:
-        def complete(ids: Sequence[int]) -> bool:
-            return self._scanner.scan(b"".join(self.codec.pieces(ids)), opened).action is not None
-
-        return StopRule(complete, self._triggers, self.codec.end_ids, self._closings)
+        return self._reader.stop_rule(opened)
 
     def observation(self, documents: Sequence[Document], ended: bool) -> Rendered:
-        if not documents:
-            return self._render(self.settings.no_results)
-        limit = self.settings.max_document_tokens
-        shown = []
-        for n, document in enumerate(documents, start=1):
-            text = document.text if limit is None else self.codec.cut(document.text, limit)
-            shown.append(self.settings.document.format(n=n, title=document.title, text=text))
-        return self._render(self.settings.document_separator.join(shown))
+        return self.tool_result(self.settings.show(documents, self.codec), ended)
 
     def tool_result(self, text: str, ended: bool) -> Rendered:
-        return self._render(text)
+        head, tail = self._information
+        return Rendered(head, text, tail)
 
     def hint(self, action: Action, ended: bool) -> str:
-        return self._fill(self.settings.hint)
+        return self._hint_message if ended else self._hint
+
+    def _own_thought(self, text: str) -> str:
+        # A template for reasoning models opens the first thought itself. Here a thought is the policy's to open, or
+        # prepend_think's; opened twice it would never be closed.
+        return re.sub(rf"<{re.escape(self.settings.think)}>\s*$", "", text)
 
     def _fill(self, text: str, **values: str) -> str:
         # Not str.format: a prompt may hold braces of its own.
@@ -135,9 +150,15 @@ class TagProtocol(AgentProtocol):
             text = text.replace("{" + name + "}", value)
         return text
 
-    def _render(self, body: str) -> Rendered:
-        head, _, tail = self._fill(self.settings.observation).partition("{documents}")
-        return Rendered(head, body, tail)
+    def _first_parameter(self, name: str, tool: Tool) -> str:
+        if name.casefold() in {taken.casefold() for taken in self._names.values()}:
+            raise UserError(f"tool {name!r}: this name is one of the protocol's own tags; rename the tool or the tag")
+        if not _TAG_NAME.fullmatch(name):
+            raise UserError(f"tool {name!r}: no tag can have this name; use letters, digits, '_', '-', '.'")
+        parameters = list(inspect.signature(tool).parameters)
+        if not parameters:
+            raise UserError(f"tool {name!r}: it needs one parameter, which gets the text between its tags")
+        return parameters[0]
 
     def _action(self, scanned: ScannedTurn) -> Action:
         if scanned.action is None:
@@ -149,11 +170,4 @@ class TagProtocol(AgentProtocol):
             return Action(ActionType.INVALID, problem=Problem.EMPTY_QUERY)
         if scanned.action == self.settings.search:
             return Action(ActionType.SEARCH, query=text)
-        parameter = next(iter(inspect.signature(self.tools[scanned.action]).parameters))
-        return Action(ActionType.TOOL, name=scanned.action, arguments={parameter: text})
-
-    def _valid(self, scanned: ScannedTurn, opened: str | None) -> bool:
-        if opened == self.settings.answer or not self.settings.require_think:
-            clean = not (scanned.malformed or scanned.stray or scanned.free or scanned.trailing)
-            return clean and scanned.action is not None
-        return scanned.well_formed
+        return Action(ActionType.TOOL, name=scanned.action, arguments={self._parameters[scanned.action]: text})

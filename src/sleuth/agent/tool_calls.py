@@ -1,29 +1,35 @@
 """Native tool calls: JSON in ``<tool_call>`` tags, the environment's side through the tokenizer's chat template.
 
 The form of Qwen2.5/Qwen3 and Hermes. The policy's turn stops at ``</tool_call>``; the end-of-turn token and everything
-else that the template puts between two turns is written by the environment, so it is never trained. The conversation is
-only ever appended to: sampled ids are not rendered again, and a template that would drop earlier reasoning (Qwen3's)
-gets no chance to, so the policy keeps seeing what it was trained on.
+else that the template puts between two turns is written by the environment, so it is never trained. The conversation
+is only ever appended to: sampled ids are not rendered again. A template that would drop earlier reasoning (Qwen3's)
+gets no chance to: every later turn sees, and is trained behind, all that the policy sampled.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
+import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field, field_validator
 
-from sleuth.agent.codec import TokenCodec
-from sleuth.agent.protocol import AgentProtocol, ParsedTurn, Rendered, clean_text, completed_tokens
-from sleuth.agent.scanner import ScannedTurn, TurnScanner, token_parts
+from sleuth.agent.chat import ChatTemplate
+from sleuth.agent.codec import TokenCodec, valid_text
+from sleuth.agent.passages import PassageSettings
+from sleuth.agent.protocol import AgentProtocol, ParsedTurn, Rendered, clean_text
+from sleuth.agent.reader import TurnReader
+from sleuth.agent.scanner import ScannedTurn, TurnScanner
 from sleuth.errors import UserError
 from sleuth.types import Action, ActionType, Document, PartKind, Problem, Question, Span, SpanKind, StopRule, Tool
 
 PROMPT = """\
-Answer the question below. You can look things up with the tool `search`, once a turn and as often as you need. Reason \
-between <think> and </think> before each call. As soon as you know, give the answer alone, in as few words as possible, \
-between <answer> and </answer>: for example <answer> Lake Victoria </answer>.
+Answer the question below. You can look things up with the tool `search`, once a turn and as often as you need. \
+Reason between <think> and </think> before each call. As soon as you know, give the answer alone, in as few words as \
+possible, between <answer> and </answer>: for example <answer> Lake Victoria </answer>.
 Question: {question}"""
 
 SEARCH_SCHEMA: dict[str, Any] = {
@@ -39,155 +45,162 @@ SEARCH_SCHEMA: dict[str, Any] = {
     },
 }
 
-_POLICY, _BODY = "Sleuth-policy-turn", "Sleuth-environment-body"
 
+class ToolCallSettings(PassageSettings):
+    """Settings of the tool-call protocol.
 
-class ToolCallSettings(BaseModel):
-    """Settings of the tool-call protocol; texts as in :class:`sleuth.agent.tags.TagSettings`."""
-
-    model_config = ConfigDict(extra="forbid")
+    Attributes:
+        prompt, system, chat_template_kwargs, prepend_think, require_think: as in
+            :class:`sleuth.agent.tags.TagSettings`.
+        hint: the text of a user message.
+    """
 
     prompt: str = PROMPT
     system: str | None = None
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     prepend_think: bool = False
     require_think: bool = False
-    document: str = "Doc {n}(Title: {title}) {text}"
-    document_separator: str = "\n"
-    no_results: str = "Nothing was found for this query."
     hint: str = (
         "This was not a valid action. Call the tool `search`, or give the answer between <answer> and </answer>."
     )
-    max_document_tokens: int | None = Field(default=None, ge=1)
+
+    @field_validator("prompt")
+    @classmethod
+    def _asks(cls, value: str) -> str:
+        if "{question}" not in value:
+            raise ValueError("must contain {question}")
+        return value
 
 
 class ToolCallProtocol(AgentProtocol):
     """See the module.
 
     Raises:
-        UserError: the tokenizer has no chat template, or one that doesn't show tool messages.
+        UserError: the tokenizer has no chat template, or one that writes calls in another form or doesn't show tool
+            messages; a tool without type hints or docstring, or one called ``search``.
     """
 
     def __init__(
         self, codec: TokenCodec, settings: ToolCallSettings | None = None, tools: Mapping[str, Tool] | None = None
     ):
         super().__init__(codec, tools)
-        self.settings = settings or ToolCallSettings()
-        if codec.chat_template is None:
-            raise UserError("protocol tool_calls: this tokenizer has no chat template; use protocol.kind=tags")
-        self._schemas = [SEARCH_SCHEMA]
-        if self.tools:
-            from transformers.utils import get_json_schema
-
-            self._schemas += [get_json_schema(tool) for tool in self.tools.values()]
-        self._tool = self._between("tool")
-        self._user = self._between("user")
-        self._scanner = TurnScanner(
-            "think", {"tool_call": PartKind.QUERY, "answer": PartKind.ANSWER}, ["tool_response"]
-        )
-        self._ends = [codec.decode([i]).encode() for i in codec.end_ids]
-        self._triggers = frozenset(codec.ids_containing(b">"))
+        s = self.settings = settings or ToolCallSettings()
+        self._signatures = {name: inspect.signature(tool) for name, tool in self.tools.items()}
+        schemas = [SEARCH_SCHEMA, *(_schema(name, tool) for name, tool in self.tools.items())]
+        self._chat = ChatTemplate(codec, s.system, schemas, s.chat_template_kwargs)
+        self._refuse_other_forms()
+        self._tool = self._chat.between("tool")
+        self._user = self._chat.between("user")
+        scanner = TurnScanner("think", {"tool_call": PartKind.QUERY, "answer": PartKind.ANSWER}, ["tool_response"])
+        self._reader = TurnReader(codec, scanner, self._action, s.require_think)
+        # Templates for reasoning models open the thought of every turn themselves.
+        self._template_thinks = self._chat.prompt("q").rstrip().endswith("<think>")
 
     def prompt(self, question: Question) -> Span:
-        text = self._render(
-            self._messages(self.settings.prompt.replace("{question}", question.question)), add_generation_prompt=True
-        )
-        return Span(SpanKind.PROMPT, self.codec.encode(text), text)
+        asked = valid_text(question.question)
+        text = self._chat.prompt(self.settings.prompt.replace("{question}", asked))
+        return Span(SpanKind.PROMPT, self.codec.encode_start(text, bos=False, foreign=asked), text)
 
     def opening(self, last: bool) -> tuple[str, str | None]:
         if last:
-            return "<answer>", "answer"
+            return ("</think>\n\n<answer>" if self._template_thinks else "<answer>"), "answer"
+        if self._template_thinks:
+            return "", "think"
         return ("<think>", "think") if self.settings.prepend_think else ("", None)
 
     def parse(self, ids: Sequence[int], opened: str | None) -> ParsedTurn:
-        pieces = self.codec.pieces(ids)
-        scanned = self._scanner.scan(b"".join(pieces), opened, self._ends)
-        tokens = completed_tokens(pieces, scanned)
-        action = self._action(scanned)
-        clean = not (scanned.malformed or scanned.stray or scanned.free or scanned.trailing)
-        thought = scanned.thoughts == 1 if self.settings.require_think else scanned.thoughts <= 1
-        return ParsedTurn(
-            action=action,
-            tokens=tokens,
-            parts=token_parts(pieces[:tokens], scanned.stretches),
-            valid=clean and action.type is not ActionType.INVALID and (thought or opened == "answer"),
-            malformed=scanned.malformed,
-            trailing=scanned.trailing,
-        )
+        return self._reader.read(ids, opened)
 
     def stop_rule(self, opened: str | None) -> StopRule:
-        def complete(ids: Sequence[int]) -> bool:
-            return self._scanner.scan(b"".join(self.codec.pieces(ids)), opened).action is not None
-
-        return StopRule(complete, self._triggers, self.codec.end_ids, ("</tool_call>", "</answer>"))
+        return self._reader.stop_rule(opened)
 
     def observation(self, documents: Sequence[Document], ended: bool) -> Rendered:
-        limit = self.settings.max_document_tokens
-        shown = [
-            self.settings.document.format(
-                n=n, title=d.title, text=d.text if limit is None else self.codec.cut(d.text, limit)
-            )
-            for n, d in enumerate(documents, start=1)
-        ]
-        body = self.settings.document_separator.join(shown) if shown else self.settings.no_results
-        return self.tool_result(body, ended)
+        return self.tool_result(self.settings.show(documents, self.codec), ended)
 
     def tool_result(self, text: str, ended: bool) -> Rendered:
         head, tail = self._tool
-        return Rendered(self._without_end(head) if ended else head, text, tail)
+        return Rendered(self._chat.without_end(head) if ended else head, text, tail)
 
     def hint(self, action: Action, ended: bool) -> str:
         head, tail = self._user
-        return (self._without_end(head) if ended else head) + self.settings.hint + tail
+        return (self._chat.without_end(head) if ended else head) + self.settings.hint + tail
 
-    def _messages(self, content: str) -> list[dict[str, str]]:
-        system = [{"role": "system", "content": self.settings.system}] if self.settings.system is not None else []
-        return [*system, {"role": "user", "content": content}]
-
-    def _render(self, messages: list[dict[str, str]], add_generation_prompt: bool) -> str:
-        return self.codec.tokenizer.apply_chat_template(
-            messages, tools=self._schemas, tokenize=False, add_generation_prompt=add_generation_prompt
+    def _refuse_other_forms(self) -> None:
+        """The template must teach the form that we read: what it makes of a call has to come back as that call."""
+        call = {"type": "function", "function": {"name": "search", "arguments": {"query": "Sleuth-query"}}}
+        shown = self._chat.render(
+            [
+                {"role": "user", "content": "q"},
+                {"role": "assistant", "content": "", "tool_calls": [call]},
+                {"role": "tool", "content": "found"},
+            ]
         )
-
-    def _between(self, role: str) -> tuple[str, str]:
-        """What the template writes between a policy turn and a message of ``role``, and between that and the next turn."""
-        messages = [*self._messages("q"), {"role": "assistant", "content": _POLICY}, {"role": role, "content": _BODY}]
-        text = self._render(messages, add_generation_prompt=True)
-        head, found, tail = text.partition(_POLICY)[2].partition(_BODY)
-        if not found or _BODY in tail:
+        calls = re.findall(r"<tool_call>(.*?)</tool_call>", shown, re.DOTALL)
+        if not any(self._call(text).query == "Sleuth-query" for text in calls):
             raise UserError(
-                f"protocol tool_calls: this chat template doesn't show {role!r} messages; use protocol.kind=tags"
+                "protocol tool_calls: this chat template doesn't write calls as JSON in <tool_call> tags; "
+                "use protocol.kind=tags"
             )
-        return head, tail
-
-    def _without_end(self, head: str) -> str:
-        # The policy closed its turn itself: what the template writes for that must not stand there twice.
-        for end in sorted((e.decode() for e in self._ends), key=len, reverse=True):
-            if end and head.startswith(end):
-                return head[len(end) :]
-        return head
 
     def _action(self, scanned: ScannedTurn) -> Action:
         if scanned.action is None:
             return Action(ActionType.INVALID, problem=Problem.NO_ACTION)
         text = clean_text(scanned.content)
-        if scanned.action == "answer":
-            return Action(ActionType.ANSWER, text=text)
+        return Action(ActionType.ANSWER, text=text) if scanned.action == "answer" else self._call(text)
+
+    def _call(self, text: str) -> Action:
+        """The call that the JSON ``text`` asks for. Arguments may be an object or, as some models write, its text."""
+        malformed = Action(ActionType.INVALID, problem=Problem.MALFORMED_CALL)
         try:
             call = json.loads(text)
             name, arguments = call["name"], call.get("arguments", {})
-            arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+            arguments = _storable(json.loads(arguments) if isinstance(arguments, str) else arguments)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return Action(ActionType.INVALID, problem=Problem.MALFORMED_CALL)
-        if not isinstance(arguments, dict):
-            return Action(ActionType.INVALID, problem=Problem.MALFORMED_CALL)
+            return malformed
+        if not isinstance(name, str) or not isinstance(arguments, dict):
+            return malformed
         if name == "search":
             query = arguments.get("query")
             if not isinstance(query, str):
-                return Action(ActionType.INVALID, problem=Problem.MALFORMED_CALL)
-            query = query.replace("\x00", "\ufffd").strip()
-            if not query:
+                return malformed
+            if not query.strip():
                 return Action(ActionType.INVALID, problem=Problem.EMPTY_QUERY)
-            return Action(ActionType.SEARCH, query=query)
+            return Action(ActionType.SEARCH, query=query.strip())
         if name not in self.tools:
             return Action(ActionType.INVALID, problem=Problem.UNKNOWN_TOOL)
+        try:
+            self._signatures[name].bind(**arguments)
+        except TypeError:  # the policy's mistake, not the tool's
+            return malformed
         return Action(ActionType.TOOL, name=name, arguments=arguments)
+
+
+def _schema(name: str, tool: Tool) -> dict[str, Any]:
+    from transformers.utils import get_json_schema
+
+    if name == "search":
+        raise UserError("tool 'search': this is the name of the retriever's own tool; call yours something else")
+    try:
+        schema = get_json_schema(tool)
+    except Exception as error:
+        said = " ".join(str(error).split())
+        raise UserError(f"tool {name!r}: it needs type hints and a docstring with an Args section ({said})") from error
+    schema["function"]["name"] = name
+    return schema
+
+
+def _storable(value: Any) -> Any:
+    """``value`` as any JSON file can hold it.
+
+    Raises:
+        ValueError: it holds a number that JSON has no form for (NaN, infinity).
+    """
+    if isinstance(value, str):
+        return valid_text(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is no JSON number")
+    if isinstance(value, list):
+        return [_storable(item) for item in value]
+    if isinstance(value, dict):
+        return {valid_text(key): _storable(item) for key, item in value.items()}
+    return value
