@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sleuth.errors import UserError
+from sleuth.errors import RunFailed, RunStopped, UserError
 
 _UsageError: Any = typer.BadParameter.__base__
 """A wrong option or argument: click's class, which some versions of typer bundle and others import."""
@@ -108,7 +108,9 @@ def run(arguments: list[str]) -> int:
     except _UsageError as error:
         usage = f" (see `{error.ctx.command_path} --help`)" if error.ctx is not None else ""
         return _fail(error.format_message() + usage, 2)
-    except (KeyboardInterrupt, typer.Abort) as error:
+    except RunFailed as error:
+        return _fail(str(error), 1)
+    except (RunStopped, KeyboardInterrupt, typer.Abort) as error:
         return _fail(str(error) or "interrupted", 130)
     except BrokenPipeError:  # the reader of our output has gone, as in `sleuth recipes | head -1`
         sys.stderr.close()

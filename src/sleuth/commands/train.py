@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from rich.table import Table
+
+from sleuth.commands.terminal import console
 from sleuth.errors import UserError
+from sleuth.evaluation.table import AVERAGE, NOT_COMPARABLE
 from sleuth.recipes.loader import load_recipe
 
 RUNS = Path("runs")
@@ -28,14 +33,44 @@ def train(recipe: str, settings: Sequence[str], *, output: Path | None, resume: 
         folder = output or _free_folder(RUNS / loaded.name)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise UserError(f"{folder} is not empty; go on with it by --resume, or choose another folder with -o")
-    from sleuth.training.trl import train as run_training
+    from sleuth.training.run import train as run_training
 
     try:
-        run_training(loaded, folder, resume=resume)
+        summary = run_training(loaded, folder, resume=resume)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"interrupted; `sleuth train {folder} --resume` goes on from its last checkpoint"
         ) from None
+    print_summary(summary, folder)
+
+
+def print_summary(summary: Mapping[str, Any], folder: Path) -> None:
+    """Exact match before and after, on the same questions, and where everything is."""
+    table = Table(
+        f"test, {summary['questions']:,} questions", "EM before", "EM after", "gain", box=None, pad_edge=False
+    )
+    for mode in ("sampled", "greedy"):
+        if mode in summary:
+            before, after = (_overall(summary[mode][when])["em"] for when in ("before", "after"))
+            table.add_row(mode, _interval(before), _interval(after), _interval(summary[mode]["gain_em"], sign="+"))
+    out = console()
+    out.print(table)
+    if not summary.get("comparable", True):
+        out.print(NOT_COMPARABLE)
+    out.print(
+        f"{summary['steps']} steps in {summary['seconds']:.0f} s; the trained model: {folder / summary['checkpoint']}"
+    )
+    out.print(f'ask it something: sleuth ask {folder} "…"')
+
+
+def _overall(lines: Mapping[str, Any]) -> Mapping[str, Any]:
+    return lines.get(AVERAGE) or next(iter(lines.values()))
+
+
+def _interval(interval: Mapping[str, float] | None, sign: str = "") -> str:
+    if interval is None:
+        return "–"
+    return f"{interval['mean']:{sign}.3f} [{interval['low']:{sign}.3f}, {interval['high']:{sign}.3f}]"
 
 
 def warmstart(recipe: str, settings: Sequence[str], *, output: Path | None) -> None:

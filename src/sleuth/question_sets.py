@@ -1,0 +1,128 @@
+"""The question sets of a run: loaded, filtered, kept apart."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sleuth.errors import UserError
+from sleuth.recipes.schema import DataSettings, Recipe
+from sleuth.seeds import derive_seed
+from sleuth.types import Question
+
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class QuestionSets:
+    """What a run trains on, decides by and reports on.
+
+    Attributes:
+        shared: questions that were in ``test`` (or ``dev``) as well and therefore left ``train``.
+    """
+
+    train: list[Question] = field(default_factory=list)
+    dev: list[Question] = field(default_factory=list)
+    test: list[Question] = field(default_factory=list)
+    shared: int = 0
+
+
+def world_files(recipe: Recipe, run_dir: Path) -> Any:
+    """The files of the recipe's world in ``run_dir/world``, written if they aren't there; None without a world.
+
+    Raises:
+        UserError: settings that no world can have.
+    """
+    if recipe.world is None:
+        return None
+    from sleuth.world.files import WorldSetFiles, write_world_set
+
+    folder = run_dir / "world"
+    files = WorldSetFiles.in_folder(folder)
+    wanted = recipe.world.model_dump_json(indent=2) + "\n"
+    whole = all(path.is_file() for path in (files.corpus, files.train, files.dev, files.test, files.settings))
+    if whole and files.settings.read_text() == wanted:
+        return files
+    return write_world_set(recipe.world, folder)
+
+
+def question_sets(recipe: Recipe, world: Any = None, *, say: Say = lambda line: None) -> QuestionSets:
+    """Train, dev and test questions.
+
+    Where no dev set is named, ``data.dev_size`` questions are split off train by the recipe's seed (at most half).
+    Questions of test, or of a named dev set, leave train, and a test question leaves a named dev set.
+
+    Args:
+        world: the files of the recipe's world, used for the sets that the recipe doesn't name.
+
+    Raises:
+        UserError: an unreadable set, or one that the filters leave empty.
+    """
+    from sleuth.data.questions import load_questions
+
+    data = recipe.data
+    sources: dict[str, Any] = {
+        split: getattr(data, split) or (str(getattr(world, split)) if world is not None else None)
+        for split in ("train", "dev", "test")
+    }
+    loaded = {
+        split: load_questions(source, where=_conditions(data, split)) if source else []
+        for split, source in sources.items()
+    }
+    train, dev, test = loaded["train"], loaded["dev"], loaded["test"]
+    if data.test_limit is not None:
+        test = limited(test, data.test_limit, recipe.seed)
+    train, shared = without(train, [*test, *dev])
+    dev, shared_dev = without(dev, test)
+    if shared:
+        say(f"{shared} training questions are in the {'dev or ' if dev else ''}test set too; training leaves them out")
+    if shared_dev:
+        say(f"{shared_dev} dev questions are in the test set too; dev leaves them out")
+    if loaded["train"] and not train:
+        raise UserError("every training question is a dev or test question too; give other training questions")
+    if train and not dev:
+        train, dev = split_off(train, data.dev_size, recipe.seed)
+    return QuestionSets(train, dev, test, shared)
+
+
+def limited(questions: Sequence[Question], limit: int, seed: int) -> list[Question]:
+    """At most ``limit`` questions of each data source, drawn by seed, in their old order."""
+    by_source: dict[str, list[int]] = {}
+    for position, question in enumerate(questions):
+        by_source.setdefault(question.data_source, []).append(position)
+    kept: list[int] = []
+    for source, positions in by_source.items():
+        rng = random.Random(derive_seed(seed, "limit", source))
+        kept += rng.sample(positions, min(limit, len(positions)))
+    return [questions[position] for position in sorted(kept)]
+
+
+def without(questions: Sequence[Question], others: Iterable[Question]) -> tuple[list[Question], int]:
+    """``questions`` less those that are in ``others`` too, and how many those were.
+
+    Two questions are the same if their words are, whatever case, spacing and final mark, and the part of the corpus.
+    """
+    taken = {_identity(question) for question in others}
+    kept = [question for question in questions if _identity(question) not in taken]
+    return kept, len(questions) - len(kept)
+
+
+def split_off(questions: Sequence[Question], size: int, seed: int) -> tuple[list[Question], list[Question]]:
+    """(the rest, ``size`` questions drawn by seed), at most half of them; the same question is never on both sides."""
+    identities = list(dict.fromkeys(_identity(question) for question in questions))
+    drawn = random.Random(derive_seed(seed, "dev")).sample(identities, len(identities))
+    chosen: set[tuple[str, str]] = set(drawn[: min(size, len(identities) // 2)])
+    rest = [question for question in questions if _identity(question) not in chosen]
+    return rest, [question for question in questions if _identity(question) in chosen]
+
+
+def _identity(question: Question) -> tuple[str, str]:
+    return " ".join(question.question.casefold().split()).rstrip(" ?.!"), question.corpus or ""
+
+
+def _conditions(data: DataSettings, split: str) -> dict[str, Any]:
+    """``data.<split>_where`` without the fields set to null, which is how a recipe drops one that it inherited."""
+    return {name: value for name, value in getattr(data, f"{split}_where").items() if value is not None}
