@@ -2,6 +2,7 @@ import gzip
 import json
 import stat
 
+import numpy as np
 import pytest
 import zstandard
 from hypothesis import given
@@ -141,3 +142,11 @@ def test_any_rows_round_trip_through_zst(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("rows") / "rows.jsonl.zst"
     write_jsonl(path, rows)
     assert [row for _, row in read_jsonl(path)] == rows
+
+
+def test_numpy_values_are_written_as_numbers_and_lists(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    write_jsonl(path, [{"a": np.float32(0.5), "b": np.int64(3), "c": np.array(["x", "y"])}])
+    assert list(read_jsonl(path)) == [(1, {"a": 0.5, "b": 3, "c": ["x", "y"]})]
+    with pytest.raises(TypeError, match="a set can't be written"):
+        write_jsonl(path, [{"a": {1}}])

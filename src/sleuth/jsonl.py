@@ -55,12 +55,13 @@ def write_jsonl(path: str | os.PathLike[str], rows: Iterable[dict[str, Any]]) ->
     """Write one object a line, UTF-8 without ``\\u`` escapes; compressed by the name's ending ``.gz`` or ``.zst``.
 
     The file appears under its name only when it is complete, so that a crash or a full disk leaves the old one whole.
-    Missing parent folders are made. A lone surrogate, which UTF-8 can't hold, becomes U+FFFD.
+    Missing parent folders are made. A lone surrogate, which UTF-8 can't hold, becomes U+FFFD. NumPy and torch values
+    are written as the numbers and lists that they hold.
     """
     path = Path(path)
     with write_atomically(path) as raw, _compressor(path, raw) as out:
         for row in rows:
-            out.write((replace_surrogates(json.dumps(row, ensure_ascii=False)) + "\n").encode())
+            out.write((replace_surrogates(json.dumps(row, ensure_ascii=False, default=_as_plain)) + "\n").encode())
 
 
 @contextmanager
@@ -83,6 +84,12 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
 def replace_surrogates(text: str) -> str:
     """``text`` with each lone surrogate as U+FFFD: it can then be encoded."""
     return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
+
+
+def _as_plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"a {type(value).__name__} can't be written as JSON")
 
 
 def _parse(line: bytes, where: str) -> dict[str, Any]:

@@ -12,8 +12,8 @@ _WORD = re.compile(r"\w+")
 
 LUCENE_STOPWORDS = frozenset(
     _WORD.findall(
-        "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this "
-        "to was will with"
+        "a an and are as at be but by for if in into is it no not of on or such that the their then there these they "
+        "this to was will with"
     )
 )
 """English stop words of Lucene's StandardAnalyzer (Anserini and with it Search-R1's BM25 use them too)."""
