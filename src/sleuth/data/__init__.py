@@ -1,0 +1,1 @@
+"""Question sets: loading, checking, comparing and converting them."""
