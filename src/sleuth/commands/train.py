@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
+from sleuth.commands.folders import free_folder
 from sleuth.commands.terminal import console
 from sleuth.errors import UserError
 from sleuth.evaluation.table import AVERAGE, NOT_COMPARABLE
@@ -30,7 +31,7 @@ def train(recipe: str, settings: Sequence[str], *, output: Path | None, resume: 
         loaded = load_recipe(folder / "recipe.yaml", settings)
     else:
         loaded = load_recipe(recipe, settings)
-        folder = output or _free_folder(RUNS / loaded.name)
+        folder = output or free_folder(RUNS / loaded.name)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise UserError(f"{folder} is not empty; go on with it by --resume, or choose another folder with -o")
     from sleuth.training.run import train as run_training
@@ -80,7 +81,7 @@ def warmstart(recipe: str, settings: Sequence[str], *, output: Path | None) -> N
         UserError: a wrong recipe, or an output folder that isn't empty.
     """
     loaded = load_recipe(recipe, settings)
-    folder = output or _free_folder(RUNS / f"{loaded.name}-warmstart")
+    folder = output or free_folder(RUNS / f"{loaded.name}-warmstart")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} is not empty; choose another folder with -o")
     from sleuth.training.warmstart import warmstart as run_warmstart
@@ -93,15 +94,6 @@ def dry_run(recipe: str, settings: Sequence[str]) -> None:
     from sleuth.commands.plan import print_plan
 
     print_plan(load_recipe(recipe, settings))
-
-
-def _free_folder(wanted: Path) -> Path:
-    """``wanted``, or the first of ``wanted-2``, ``wanted-3``, … that doesn't exist."""
-    folder, number = wanted, 1
-    while folder.exists():
-        number += 1
-        folder = wanted.with_name(f"{wanted.name}-{number}")
-    return folder
 
 
 def _run_to_resume(recipe: str) -> Path:

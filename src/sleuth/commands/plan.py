@@ -1,0 +1,216 @@
+"""`sleuth train --dry-run`: what a run would do, need and load, without doing or loading it."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sleuth.assembly import TINY, UNTRAINED_TINY, model_source
+from sleuth.commands.terminal import console
+from sleuth.errors import UserError
+from sleuth.question_sets import question_sets
+from sleuth.recipes.schema import Recipe
+
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "auto": 2}
+_GIB = 1 << 30
+_HUB_TIMEOUT = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What is known of a model without its weights. ``shape``: its config, None when only the name is known."""
+
+    parameters: int
+    source: str
+    shape: Any = None
+
+
+def print_plan(recipe: Recipe) -> None:
+    """Print the plan; everything that can be checked without weights is checked.
+
+    Raises:
+        UserError: an unknown objective, parameter or setting, a missing or unreadable file.
+    """
+    lines = list(plan(recipe))
+    width = max(len(label) for label, _ in lines)
+    out = console()
+    for label, text in lines:
+        out.print(f"{label:<{width}}  {text}", soft_wrap=True)
+
+
+def plan(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    """The lines of the plan, as (label, text)."""
+    from sleuth.objectives import resolve
+    from sleuth.rewards.reward import Reward
+
+    resolve(recipe.objective, recipe.parameters, recipe.aggregation)
+    Reward(recipe.reward)
+    t = recipe.trainer
+    rollouts = t.prompts * t.group
+    per_update = rollouts // t.updates_per_batch
+    micro = t.micro_batch or per_update
+    tokens = recipe.limits.max_tokens
+    yield "recipe", f"{recipe.name}{f': {recipe.summary}' if recipe.summary else ''}"
+    yield from _data(recipe)
+    yield "objective", f"{recipe.objective}, reward {_reward(recipe)}"
+    yield "batch", f"{t.prompts:,} prompts × {t.group} rollouts = {rollouts:,} rollouts a step"
+    yield (
+        "updates",
+        f"{t.updates_per_batch} a step, each of {per_update:,} rollouts in {per_update // micro:,} × {micro:,}; "
+        f"{t.steps:,} steps: {t.steps * t.updates_per_batch:,} updates, {t.steps * rollouts:,} rollouts",
+    )
+    yield (
+        "tokens",
+        f"at most {tokens:,} behind a prompt, {rollouts * tokens:,} a step, {t.steps * rollouts * tokens:,} in all; "
+        f"{recipe.limits.max_turns} turns, at most {recipe.limits.max_turn_tokens:,} sampled tokens each",
+    )
+    facts, problem = model_facts(recipe)
+    if facts is None:
+        yield "model", f"{recipe.model}: {problem}; memory can't be estimated"
+        return
+    yield "model", f"{recipe.model}: {facts.parameters:,} parameters ({facts.source}), in {recipe.model_settings.dtype}"
+    yield from _memory(recipe, facts, rollouts, micro)
+
+
+def model_facts(recipe: Recipe) -> tuple[ModelFacts | None, str]:
+    """Size and shape of the recipe's model, or None and why not. Reads configs alone: local, cached or from the hub.
+
+    Raises:
+        UserError: no model is set, or a folder holds none.
+    """
+    if recipe.model == UNTRAINED_TINY:
+        from sleuth.world.tiny import make_tiny_model
+
+        model = make_tiny_model(0)
+        return ModelFacts(sum(p.numel() for p in model.parameters()), "untrained", model.config), ""
+    source = model_source(recipe)
+    if os.path.isdir(source):
+        if not (Path(source) / "config.json").is_file():
+            raise UserError(f"{source}: no config.json in this folder; name a folder that save_pretrained wrote")
+        where = "in the package" if recipe.model == TINY else "from its folder"
+        return _from_config(source, where), ""
+    try:
+        return _from_config(source, "by its config"), ""
+    except UserError:
+        raise
+    except Exception:  # no network, a proxy's answer, offline mode: none of them stops a dry run
+        reason = "its config is not cached and the hub can't be reached"
+    by_name = re.search(r"(\d+(?:\.\d+)?)([bBmM])(?![a-zA-Z])", source)
+    if by_name is None:
+        return None, reason
+    size = int(float(by_name[1]) * (1e9 if by_name[2] in "bB" else 1e6))
+    return ModelFacts(size, f"by its name, since {reason}"), ""
+
+
+def _from_config(source: str, where: str) -> ModelFacts:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    folder = source if os.path.isdir(source) else _fetch_config(source)
+    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    return ModelFacts(sum(p.numel() for p in model.parameters()), where, config.get_text_config())
+
+
+def _fetch_config(name: str) -> str:
+    """The cached folder with a hub model's config; fetched when the hub answers, but no weights."""
+    from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+
+    try:
+        cached = try_to_load_from_cache(name, "config.json")
+        if isinstance(cached, str):
+            return os.path.dirname(cached)
+        HfApi().model_info(name, timeout=_HUB_TIMEOUT)  # fails at once where a download would try again and again
+        return os.path.dirname(hf_hub_download(name, "config.json"))
+    except HFValidationError:
+        raise UserError(f"model={name}: neither a folder nor a hub name (owner/model); check the path") from None
+    except RepositoryNotFoundError:
+        raise UserError(f"model={name}: no such folder, and no such model on the hub; check the spelling") from None
+
+
+def _data(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    if recipe.world is not None:
+        w = recipe.world
+        yield (
+            "questions",
+            f"train {w.train.questions:,}, dev {w.dev.questions:,}, test {w.test.questions:,}, made from "
+            f"{w.train.worlds + w.dev.worlds + w.test.worlds:,} HopWorlds in the run folder",
+        )
+    else:
+        notes: list[str] = []
+        sets = question_sets(recipe, say=notes.append)
+        yield "questions", f"train {len(sets.train):,}, dev {len(sets.dev):,}, test {len(sets.test):,}"
+        yield from (("", note) for note in notes)
+    corpus = recipe.retriever.corpus
+    if corpus is not None:
+        if not Path(corpus).is_file():
+            raise UserError(f"{corpus}: no such file; check retriever.corpus")
+        yield "passages", f"{corpus}, {Path(corpus).stat().st_size / 1e6:,.1f} MB, by {recipe.retriever.kind}"
+    elif recipe.world is not None:
+        yield "passages", f"those of the worlds, by {recipe.retriever.kind}"
+    elif recipe.retriever.kind == "bm25":
+        raise UserError("no passages to search; name a file of passages: corpus=passages.jsonl")
+    else:
+        yield "passages", f"by {recipe.retriever.kind}"
+
+
+def _reward(recipe: Recipe) -> str:
+    if isinstance(recipe.reward, str):
+        return recipe.reward
+    if recipe.reward.function is not None:
+        return recipe.reward.function
+    return " + ".join(f"{weight:g} × {name}" for name, weight in recipe.reward.weights.items() if weight)
+
+
+def _memory(recipe: Recipe, facts: ModelFacts, rollouts: int, micro: int) -> Iterator[tuple[str, str]]:
+    settings, size = recipe.model_settings, _BYTES[recipe.model_settings.dtype]
+    weights = facts.parameters * size
+    held = {"weights": weights}
+    if settings.lora is None:
+        held |= {"gradients": weights, "AdamW": 2 * weights}
+        if recipe.trainer.kl_coefficient:
+            held["reference"] = weights
+    elif facts.shape is not None:
+        adapters = _lora_parameters(facts.shape, settings.lora) * size
+        held |= {"gradients": adapters, "AdamW": 2 * adapters, "adapters": adapters}
+    else:
+        held |= {"adapters": 0}
+    total = sum(held.values())
+    yield "memory", f"{_gib(total)} held: " + ", ".join(f"{name} {_gib(n)}" for name, n in held.items())
+    if facts.shape is None:
+        yield "", "activations and cache can't be estimated without the model's config"
+        return
+    c = facts.shape
+    tokens = micro * recipe.limits.max_tokens
+    logits = 3 * tokens * c.vocab_size * 4
+    # 34 bytes a token, layer and hidden unit in 16 bits with fused attention (Korthikanti et al., arXiv 2205.05198,
+    # §4.1), 2 of them with recomputation.
+    per_unit = (2 if settings.gradient_checkpointing else 34) * size / 2
+    activations = tokens * c.hidden_size * c.num_hidden_layers * per_unit
+    heads = getattr(c, "num_key_value_heads", None) or c.num_attention_heads
+    head_size = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+    rows = min(rollouts, recipe.sampling.max_rows or rollouts)
+    cache = rows * recipe.limits.max_tokens * 2 * c.num_hidden_layers * heads * head_size * size
+    yield "", f"+ {_gib(activations + logits)} in an update: activations {_gib(activations)}, logits {_gib(logits)}"
+    yield "", f"or {_gib(cache)} in a rollout: keys and values of {rows:,} rollouts"
+    yield "", f"at most about {_gib(total + max(activations + logits, cache))}, were every rollout as long as it may be"
+
+
+def _lora_parameters(config: Any, rank: int) -> int:
+    """Parameters of adapters on every linear layer of a Llama-like decoder."""
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    hidden, inner = config.hidden_size, config.intermediate_size
+    key_values = heads * (getattr(config, "head_dim", None) or hidden // config.num_attention_heads)
+    attention = 2 * (hidden + hidden) + 2 * (hidden + key_values)
+    return rank * config.num_hidden_layers * (attention + 3 * (hidden + inner))
+
+
+def _gib(n: float) -> str:
+    return f"{n / _GIB:,.1f} GiB" if n >= _GIB / 10 else f"{math.ceil(n / (1 << 20)):,} MiB"
