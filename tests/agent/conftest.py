@@ -1,5 +1,6 @@
 """A stage for one rollout: scripted policy, pages on demand, everything recorded."""
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -59,6 +60,24 @@ def word(word_tokenizer) -> TokenCodec:
 @pytest.fixture(scope="session", params=["word", "bpe", "sentencepiece", "wordpiece"])
 def any_codec(request) -> TokenCodec:
     return TokenCodec(request.getfixturevalue(f"{request.param}_tokenizer"))
+
+
+@pytest.fixture(scope="session")
+def pages():
+    """Makes a retriever: of pages that every query finds, or of ``answer``, which decides."""
+    return lambda *pages, answer=None: PageTurner(pages, answer)
+
+
+@pytest.fixture(scope="session")
+def with_template(bpe_tokenizer):
+    """Makes the byte-level codec of a tokenizer with this chat template."""
+
+    def with_template(template: str | None) -> TokenCodec:
+        tokenizer = copy.deepcopy(bpe_tokenizer)
+        tokenizer.chat_template = template
+        return TokenCodec(tokenizer)
+
+    return with_template
 
 
 @pytest.fixture(scope="session")

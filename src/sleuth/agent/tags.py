@@ -114,7 +114,7 @@ class TagProtocol(AgentProtocol):
         text = self._fill(self.settings.prompt, question=asked)
         if self._chat is not None:
             text = self._own_thought(self._chat.prompt(text))
-        return Span(SpanKind.PROMPT, self.codec.encode_start(text, bos=self._chat is None, foreign=asked), text)
+        return Span(SpanKind.PROMPT, self.codec.encode_start(text, bos=self._chat is None, foreign=asked.strip()), text)
 
     def opening(self, last: bool) -> tuple[str, str | None]:
         if last:

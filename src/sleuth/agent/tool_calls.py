@@ -99,7 +99,7 @@ class ToolCallProtocol(AgentProtocol):
     def prompt(self, question: Question) -> Span:
         asked = valid_text(question.question)
         text = self._chat.prompt(self.settings.prompt.replace("{question}", asked))
-        return Span(SpanKind.PROMPT, self.codec.encode_start(text, bos=False, foreign=asked), text)
+        return Span(SpanKind.PROMPT, self.codec.encode_start(text, bos=False, foreign=asked.strip()), text)
 
     def opening(self, last: bool) -> tuple[str, str | None]:
         if last:
