@@ -110,13 +110,13 @@ def sampling_mode(model: PreTrainedModel) -> Iterator[None]:
             config._attn_implementation = name
 
 
-def packed_forward(model: PreTrainedModel, packing: Packing, keep: Tensor) -> Tensor:
-    """Logits (len(keep), V) after those of the packed tokens that ``keep`` indexes. Only in ``sampling_mode``."""
+def packed_forward(model: PreTrainedModel, packing: Packing, keep: Tensor | None = None) -> Tensor:
+    """Logits (len(keep), V) after the packed tokens that ``keep`` indexes, or after all. Only in ``sampling_mode``."""
     return model(
         input_ids=packing.tokens.unsqueeze(0),
         position_ids=packing.positions.unsqueeze(0),
         use_cache=False,
-        logits_to_keep=keep,
+        logits_to_keep=0 if keep is None else keep,
         packing=packing,
     ).logits[0]
 
@@ -157,8 +157,8 @@ def _largest_difference(model: PreTrainedModel) -> float:
         for ends in ((8, 4), (10, 6)):
             starts = (0, 0) if ends == (8, 4) else (8, 4)
             segments = [Segment(i, starts[i], conversations[i][starts[i] : ends[i]]) for i in range(2)]
-            packing = Packing.of_segments(store, segments, model.device)
-            ours = packed_forward(model, packing, packing.last).float()
+            packing, last = Packing.of_segments(store, segments, model.device)
+            ours = packed_forward(model, packing, last).float()
     with evaluation(model):
         own = torch.stack([model(torch.tensor([c], device=model.device)).logits[0, -1] for c in conversations]).float()
     return float((ours - own).abs().max() / own.std())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -39,19 +41,16 @@ class KVStore:
             self._layers[index] = held
         return held
 
-    def copy(self, source: int, target: int, length: int) -> None:
-        """Let ``target`` begin with the first ``length`` tokens of ``source``."""
+    def move(self, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
+        """Let each target slot hold the first ``length`` tokens of its source, all at once: slots may trade places."""
         for pair in self._layers.values():
             for held in pair:
-                held[target, :, :length] = held[source, :, :length]
-
-    def swap(self, a: int, b: int, length: int) -> None:
-        """Exchange the first ``length`` tokens of two slots."""
-        for pair in self._layers.values():
-            for held in pair:
-                kept = held[a, :, :length].clone()
-                held[a, :, :length] = held[b, :, :length]
-                held[b, :, :length] = kept
+                used = held[:, :, :length]
+                used.index_copy_(
+                    0,
+                    torch.tensor(targets, device=held.device),
+                    used.index_select(0, torch.tensor(sources, device=held.device)),
+                )
 
     def clear(self) -> None:
         """Give the memory back."""

@@ -86,14 +86,18 @@ class Conversations:
         length = max(longest, max(len(c.ids) for c in self._held.values()))
         taken = {c.slot for c in busy}
         holes = (slot for slot in range(span) if slot not in taken)
+        sources: list[int] = []
+        targets: list[int] = []
         for conversation in busy:
             if conversation.slot >= span:
                 here, hole = conversation.slot, next(holes)
-                if (other := self._owners[hole]) is None:
-                    self.store.copy(here, hole, length)
-                else:
-                    self.store.swap(here, hole, length)
+                sources.append(here)
+                targets.append(hole)
+                if (other := self._owners[hole]) is not None:
+                    sources.append(hole)
+                    targets.append(here)
                     other.slot = here
                 self._owners[here], self._owners[hole] = other, conversation
                 conversation.slot = hole
+        self.store.move(sources, targets, length)
         return span

@@ -62,14 +62,17 @@ class AttentionGroup:
         """What attention adds to the scores: 0 up to each query's own position, -inf past it.
 
         Returns:
-            (rows, 1, repeats * queries, columns), made once a forward and shared by its layers.
+            (rows, 1, repeats * queries, columns), or 1 where that would be ``repeats``; made once a forward and shared
+            by its layers.
         """
         held = self._bias.get((repeats, dtype))
         if held is None:
             columns = torch.arange(self.columns, device=self.positions.device)
             hidden = columns > self.positions.unsqueeze(-1)
             bias = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, float("-inf"))
-            held = self._bias[repeats, dtype] = bias.repeat(1, repeats, 1).unsqueeze(1)
+            if repeats > 1 and bias.shape[1] > 1:
+                bias = bias.repeat(1, repeats, 1)
+            held = self._bias[repeats, dtype] = bias.unsqueeze(1)
         return held
 
 
@@ -80,7 +83,6 @@ class Packing:
     Attributes:
         tokens, slots, positions: (N,) int64 on the model's device.
         groups: cover the tokens in order.
-        last: (segments,) index of each segment's last token, in the order that the segments were given.
     """
 
     store: KVStore
@@ -88,12 +90,15 @@ class Packing:
     slots: Tensor
     positions: Tensor
     groups: list[AttentionGroup]
-    last: Tensor
     _index: dict[int, Tensor] = field(default_factory=dict)
 
     @classmethod
-    def of_segments(cls, store: KVStore, segments: Sequence[Segment], device: torch.device) -> Packing:
-        """Pack segments, those of like shape side by side: that keeps padding inside attention small."""
+    def of_segments(cls, store: KVStore, segments: Sequence[Segment], device: torch.device) -> tuple[Packing, Tensor]:
+        """Pack segments, those of like shape side by side: that keeps padding inside attention small.
+
+        Returns:
+            the packing, and the (segments,) index of each segment's last token in it.
+        """
         members = _groups(segments)
         order = [i for group in members for i in group]
         packed = [segments[i] for i in order]
@@ -109,14 +114,9 @@ class Packing:
         for group in members:
             groups.append(_attention_group([segments[i] for i in group], token, device))
             token = groups[-1].tokens[1]
-        return cls(
-            store,
-            torch.tensor([token for s in packed for token in s.ids]).to(device),
-            torch.tensor([s.slot for s in packed]).repeat_interleave(counts).to(device),
-            positions.to(device),
-            groups,
-            last.to(device),
-        )
+        tokens = torch.tensor([token for s in packed for token in s.ids])
+        slots = torch.tensor([s.slot for s in packed]).repeat_interleave(counts)
+        return cls(store, tokens.to(device), slots.to(device), positions.to(device), groups), last.to(device)
 
     @classmethod
     def of_next_tokens(
@@ -135,7 +135,7 @@ class Packing:
             group.positions = torch.zeros(span, 1, dtype=torch.long, device=slots.device)
             group.positions[slots, 0] = positions
             group.real = slots
-        return cls(store, tokens, slots, positions, [group], torch.arange(n, device=slots.device))
+        return cls(store, tokens, slots, positions, [group])
 
     def write(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Put keys and values, each (N, heads, size), where they belong; return the layer's whole store."""

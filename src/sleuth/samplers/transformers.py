@@ -120,19 +120,26 @@ class TransformersSampler:
             computed_by.setdefault(tuple(r.ids), row) if not c.ids else row
             for row, (r, c) in enumerate(zip(requests, conversations, strict=True))
         ]
-        logits: dict[int, Tensor] = {}
+        logits: list[Tensor] = []
+        row_of: dict[int, int] = {}  # of ``logits``
         for chunk in self._chunks(sorted(set(source)), requests, conversations):
-            packing = Packing.of_segments(self._store, [segment for _, segment in chunk], self.model.device)
+            packing, last = Packing.of_segments(self._store, [segment for _, segment in chunk], self.model.device)
             ending = [n for n, (row, segment) in enumerate(chunk) if segment.end == len(requests[row].ids)]
             # Only the last token of a context needs logits; where no context ends, one is computed and left.
-            keep = packing.last[torch.tensor(ending or [0], device=packing.last.device)]
-            computed = packed_forward(self.model, packing, keep)
-            logits.update((chunk[n][0], computed[i]) for i, n in enumerate(ending))
-        for row, (request, conversation) in enumerate(zip(requests, conversations, strict=True)):
-            if source[row] != row:
-                self._store.copy(conversations[source[row]].slot, conversation.slot, len(request.ids))
+            keep = last[torch.tensor(ending or [0], device=last.device)]
+            logits.append(packed_forward(self.model, packing, keep)[: len(ending)])
+            for n in ending:
+                row_of[chunk[n][0]] = len(row_of)
+        copies = [row for row in range(len(requests)) if source[row] != row]
+        if copies:
+            self._store.move(
+                [conversations[source[row]].slot for row in copies],
+                [conversations[row].slot for row in copies],
+                max(len(requests[row].ids) for row in copies),
+            )
+        for request, conversation in zip(requests, conversations, strict=True):
             conversation.ids = list(request.ids)
-        return torch.stack([logits[row] for row in source])
+        return torch.cat(logits)[torch.tensor([row_of[row] for row in source], device=logits[0].device)]
 
     def _chunks(
         self, rows: Sequence[int], requests: Sequence[SampleRequest], conversations: Sequence[Conversation]
@@ -162,15 +169,14 @@ class TransformersSampler:
         """Sample from (B, V) logits on until every conversation has stopped; who has stopped takes no further part."""
         device = logits.device
         turn = Turn(requests, logits.shape[-1])
-        numbers = uniforms([r.seed for r in requests], max(r.max_new_tokens for r in requests)).to(device)
-        lengths = np.array([len(r.ids) for r in requests])
         completions: dict[int, Completion] = {}
-        rows = np.arange(len(requests))  # who still samples, in the order of the rows of ``logits``
-        slots = positions = torch.empty(0)
-        span = 0
+        # From here on one entry for each row that still samples, in the order of the rows of ``logits``.
+        rows = np.arange(len(requests))
+        lengths = torch.tensor([len(r.ids) for r in requests], device=device)
+        numbers = uniforms([r.seed for r in requests], max(r.max_new_tokens for r in requests)).to(device)
+        slots, span, longest = lengths, 0, 0
         while True:
-            index = torch.from_numpy(rows).to(device)
-            tokens, logprobs = draw(logits, numbers[index, turn.step], params)
+            tokens, logprobs = draw(logits, numbers[:, turn.step], params)
             stopped = turn.add(rows, tokens.cpu().numpy(), logprobs.cpu().numpy())
             for row, completion in stopped.items():
                 # The last token is never fed: its keys and values come with the next turn's context.
@@ -180,14 +186,14 @@ class TransformersSampler:
                 return [completions[row] for row in range(len(requests))]
             if stopped or turn.step == 1:
                 busy = {n: conversations[row] for n, row in enumerate(rows.tolist()) if row not in stopped}
-                span = self._conversations.move_together(list(busy.values()), int(lengths[rows].max()) + turn.step - 1)
+                span = self._conversations.move_together(list(busy.values()), int(lengths.max()) + turn.step - 1)
                 left = sorted(busy, key=lambda n: busy[n].slot)
-                rows, tokens = rows[left], tokens[torch.tensor(left, device=device)]
                 slots = torch.tensor([busy[n].slot for n in left], device=device)
-                positions = torch.from_numpy(lengths[rows] + turn.step - 1).to(device)
-            else:
-                positions = positions + 1
-            columns = int(lengths[rows].max()) + turn.step
+                index = torch.tensor(left, device=device)
+                rows, tokens, lengths, numbers = rows[left], tokens[index], lengths[index], numbers[index]
+                longest = int(lengths.max())
+            columns = longest + turn.step
             self._store.reserve(0, columns)
+            positions = lengths + (turn.step - 1)
             packing = Packing.of_next_tokens(self._store, tokens, slots, positions, span, columns)
-            logits = packed_forward(self.model, packing, packing.last)
+            logits = packed_forward(self.model, packing)
