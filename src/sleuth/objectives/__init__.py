@@ -23,9 +23,7 @@ class GRPOParameters(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    std: Literal["sample", "population"] = Field(
-        "sample", description="which standard deviation divides"
-    )
+    std: Literal["sample", "population"] = Field("sample", description="which standard deviation divides")
     eps: float = Field(1e-6, ge=0, description="added to the standard deviation")
     clip_low: float = Field(0.2, ge=0, lt=1, description="the ratio is clipped below 1 - clip_low")
     clip_high: float = Field(0.2, ge=0, description="the ratio is clipped above 1 + clip_high")
@@ -62,7 +60,10 @@ def names() -> list[str]:
 
 
 def resolve(
-    name: str, parameters: dict[str, dict[str, Any]] | None = None, aggregation: str | None = None
+    name: str,
+    parameters: dict[str, dict[str, Any]] | None = None,
+    aggregation: str | None = None,
+    kl_coefficient: float = 0.0,
 ) -> Objective:
     """The objective that ``name`` (names joined by ``+``) and the parts' ``parameters`` describe.
 

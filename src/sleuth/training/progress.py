@@ -72,13 +72,14 @@ class Progress:
             self.say(f"step {record['step']}/{self._steps}  {facts}")
 
     def scoring(self, description: str, total: int) -> Callable[[int], None]:
-        """A bar for ``total`` questions; call the result with the number scored so far."""
+        """A bar for ``total`` questions; call the result with the number scored since the last call."""
         if not self._live:
             self.say(f"scoring {total} questions {description}")
             return lambda done: None
         task = self._bar.add_task(f"scoring {description}", total=total, facts="")
 
-        def update(done: int) -> None:
-            self._bar.update(task, completed=done, visible=done < total)
+        def update(scored: int) -> None:
+            self._bar.update(task, advance=scored)
+            self._bar.update(task, visible=not self._bar.tasks[task].finished)
 
         return update

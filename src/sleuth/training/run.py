@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,19 @@ from trl import GRPOConfig
 
 from sleuth.assembly import Parts, assemble, build_agent
 from sleuth.errors import RunFailed, RunStopped, UserError
-from sleuth.evaluation.score import evaluate
+from sleuth.evaluation.score import Score, evaluate, score
+from sleuth.evaluation.statistics import bootstrap_interval, paired_difference
+from sleuth.evaluation.table import summarise
 from sleuth.objectives import resolve
-from sleuth.recipes.loader import dump
+from sleuth.recipes.loader import dump_recipe
 from sleuth.recipes.schema import Recipe
 from sleuth.samplers.transformers import TransformersSampler
 from sleuth.seeds import derive_seed
 from sleuth.training.checkpoints import publish, remove_unfinished
 from sleuth.training.progress import Progress
-from sleuth.training.run_folder import RunFolder, environment, write_atomically
+from sleuth.training.run_folder import RunFolder, environment, write_text
 from sleuth.training.trl import SearchGRPOTrainer
-from sleuth.types import SamplingParams, Trajectory
+from sleuth.types import Question, SamplingParams, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +75,16 @@ def train(recipe: Recipe, run_dir: Path, *, resume: bool = False, quiet: bool = 
     parts = assemble(recipe, run_dir)
     if not parts.train:
         raise UserError("the recipe has no training questions; set data.train= or world.")
-    facts = environment(seed=recipe.seed, corpus_hash=parts.corpus_hash, prompt_hash=parts.prompt_hash)
+    facts = environment(
+        seed=recipe.seed,
+        corpus_hash=parts.corpus_hash,
+        prompt_hash=parts.prompt_hash,
+        data_hash=_data_hash(parts.train),
+    )
     if resume:
         _same_run(run, facts)
     else:
-        run.start(dump(recipe), facts)
+        run.start(dump_recipe(recipe), facts)
     remove_unfinished(run)
     with Progress(recipe, quiet=quiet) as progress:
         trainer = build_trainer(recipe, parts, run, progress)
@@ -163,6 +171,7 @@ class _Watch(TrainerCallback):
     def __init__(self, recipe: Recipe, run: RunFolder, progress: Progress):
         self.recipe, self.run, self.progress = recipe, run, progress
         self.stop_requested = False
+        self._grader = recipe.reward.grader if not isinstance(recipe.reward, str) else "squad"
         self._record: dict[str, Any] = {}
         self._batch_started = time.perf_counter()
         self._rolled_out = self._batch_started
@@ -181,11 +190,11 @@ class _Watch(TrainerCallback):
             )
         if self.stop_requested:
             # No weight has moved since the last step's end: this is the state to resume from.
-            raise RunStopped(f"stopped before step {step} was trained; continue with --resume{self._save_now(step - 1)}")
+            raise RunStopped(
+                f"stopped before step {step} was trained; continue with --resume{self._save_now(step - 1)}"
+            )
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         updates = self.trainer._updates_per_batch
         if state.global_step % updates:
             return
@@ -196,9 +205,9 @@ class _Watch(TrainerCallback):
         metrics["seconds/update"] = now - self._rolled_out
         last = step == t.steps
         if t.eval_every and (step % t.eval_every == 0 or last):
-            sound = [d for d in self.dev() if not d.failed]
-            metrics["dev/em"] = sum(d.rewards["em"] for d in sound) / max(len(sound), 1)
-            metrics["dev/f1"] = sum(d.rewards["f1"] for d in sound) / max(len(sound), 1)
+            sound = [row for row in score(self.dev(), self._grader) if row.em is not None and row.f1 is not None]
+            metrics["dev/em"] = sum(row.em or 0.0 for row in sound) / max(len(sound), 1)
+            metrics["dev/f1"] = sum(row.f1 or 0.0 for row in sound) / max(len(sound), 1)
         self._record = {"step": step, **metrics}
         for name, value in metrics.items():
             self.trainer._metrics["train"][name] = [value]
@@ -295,6 +304,14 @@ def _same_run(run: RunFolder, facts: dict[str, Any]) -> None:
             )
 
 
+def _data_hash(questions: Sequence[Question]) -> str:
+    """Of the training rows in their order: what a resumed run must find again."""
+    digest = hashlib.sha256()
+    for q in questions:
+        digest.update(json.dumps([q.id, q.question, q.golden_answers, q.corpus]).encode())
+    return digest.hexdigest()
+
+
 def _lora(recipe: Recipe) -> Any:
     settings = recipe.model_settings
     if settings.lora is None:
@@ -348,8 +365,6 @@ def _summarise(
     kept: int | None,
     seconds: float,
 ) -> dict[str, Any]:
-    from sleuth.evaluation.statistics import paired_difference, score_table
-
     records = run.read_metrics()
     summary: dict[str, Any] = {
         "recipe": recipe.name,
@@ -362,8 +377,24 @@ def _summarise(
         "comparable": recipe.data.comparable,
     }
     for mode in before:
-        tables = {"before": score_table(before[mode]), "after": score_table(after[mode])}
-        gain = paired_difference(before[mode], after[mode], "em")
-        summary[mode] = {name: table for name, table in tables.items()} | {"gain": gain}
-    write_atomically(run.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+        first, second = (
+            score(before[mode], parts.reward.settings.grader),
+            score(after[mode], parts.reward.settings.grader),
+        )
+        summary[mode] = {
+            "before": {line.name: line.as_json() for line in summarise(first)},
+            "after": {line.name: line.as_json() for line in summarise(second)},
+            "gain_em": _gain(first, second),
+        }
+        if mode == "sampled":
+            for when, rows in (("before", first), ("after", second)):
+                em = bootstrap_interval([row.em for row in rows if row.em is not None])
+                summary |= {f"em_{when}": em.mean, f"em_{when}_interval": [em.low, em.high]}
+    write_text(run.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     return summary
+
+
+def _gain(before: Sequence[Score], after: Sequence[Score]) -> dict[str, float]:
+    """Mean EM after minus before over the questions scored both times, with its interval (questions resampled)."""
+    pairs = [(b.em, a.em) for b, a in zip(before, after, strict=True) if b.em is not None and a.em is not None]
+    return asdict(paired_difference([b for b, _ in pairs], [a for _, a in pairs]))

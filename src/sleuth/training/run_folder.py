@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import shutil
 from collections.abc import Iterable
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sleuth.errors import UserError
+from sleuth.jsonl import write_atomically
 from sleuth.rollouts import write_rollouts
 from sleuth.types import Trajectory
 
@@ -44,8 +44,8 @@ class RunFolder:
             raise UserError(f"{self.path} already holds a run; continue it with --resume, or choose another -o folder")
         self.path.mkdir(parents=True, exist_ok=True)
         self.checkpoints.mkdir(exist_ok=True)
-        write_atomically(self.environment, json.dumps(environment, indent=2, ensure_ascii=False) + "\n")
-        write_atomically(self.recipe, recipe_yaml)
+        write_text(self.environment, json.dumps(environment, indent=2, ensure_ascii=False) + "\n")
+        write_text(self.recipe, recipe_yaml)
 
     def log(self, record: dict[str, Any]) -> None:
         """Append one step's metrics."""
@@ -67,7 +67,7 @@ class RunFolder:
     def rewind(self, step: int) -> None:
         """Forget metrics and rollouts after ``step``: a resumed run writes them again."""
         kept = [r for r in self.read_metrics() if r["step"] <= step]
-        write_atomically(self.metrics, "".join(json.dumps(r) + "\n" for r in kept))
+        write_text(self.metrics, "".join(json.dumps(r) + "\n" for r in kept))
         for file in self.rollouts.glob("step-*.jsonl.zst"):
             if int(file.name.removeprefix("step-").split(".")[0]) > step:
                 file.unlink()
@@ -80,7 +80,7 @@ class RunFolder:
         return self.checkpoints / f"step-{step}"
 
     def checkpoint_steps(self) -> list[int]:
-        """Steps with a whole checkpoint, ascending; one without its trainer state was not finished and doesn't count."""
+        """Steps with a whole checkpoint, ascending; one without its trainer state was not finished."""
         steps = [
             int(folder.name.removeprefix("step-"))
             for folder in self.checkpoints.glob("step-*")
@@ -94,14 +94,10 @@ class RunFolder:
             shutil.rmtree(self.checkpoint(step))
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that a reader, or a crash, finds the old or the new text and never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+    with write_atomically(path) as out:
+        out.write(text.encode())
 
 
 def environment(**facts: Any) -> dict[str, Any]:

@@ -20,12 +20,12 @@ from trl import SFTConfig, SFTTrainer
 
 from sleuth.assembly import Parts, assemble
 from sleuth.errors import UserError
-from sleuth.recipes.loader import dump
+from sleuth.recipes.loader import dump_recipe
 from sleuth.recipes.schema import Recipe
 from sleuth.rollouts import write_rollouts
 from sleuth.training.demonstrations import demonstrations
 from sleuth.training.progress import Progress
-from sleuth.training.run_folder import environment, write_atomically
+from sleuth.training.run_folder import environment, write_text
 from sleuth.types import SpanKind, Trajectory
 
 IGNORED = -100
@@ -95,9 +95,9 @@ def warmstart(recipe: Recipe, out: Path, *, quiet: bool = False) -> dict[str, An
         "comparable": recipe.data.comparable,
     }
     facts = environment(seed=recipe.seed, corpus_hash=parts.corpus_hash, prompt_hash=parts.prompt_hash)
-    write_atomically(out / "environment.json", json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
-    write_atomically(out / "recipe.yaml", dump(recipe))
-    write_atomically(out / "warmstart.json", json.dumps(summary, indent=2) + "\n")
+    write_text(out / "environment.json", json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
+    write_text(out / "recipe.yaml", dump_recipe(recipe))
+    write_text(out / "warmstart.json", json.dumps(summary, indent=2) + "\n")
     return summary
 
 
@@ -124,7 +124,6 @@ def _trainer(
             packing=False,
             dataset_kwargs={"skip_prepare_dataset": True},
             remove_unused_columns=False,
-            group_by_length=False,
             bf16=gpu,
             use_cpu=not gpu,
             gradient_checkpointing=recipe.model_settings.gradient_checkpointing,
