@@ -20,6 +20,8 @@ _NO_TEXT = re.compile("[\ud800-\udfff\x00]")
 
 def valid_text(text: str) -> str:
     """``text`` with what no UTF-8 file or query can hold (lone surrogates, NUL) as U+FFFD."""
+    if text.isascii() and "\x00" not in text:
+        return text
     return _NO_TEXT.sub("\ufffd", text)
 
 
@@ -44,12 +46,15 @@ class TokenCodec:
         self._backend = _private_copy(tokenizer.backend_tokenizer)
         self._foreign = _private_copy(tokenizer.backend_tokenizer)
         self._foreign.encode_special_tokens = True
-        self._joins_with_space = self._backend.decoder is None
         self._pieces = _piece_table(tokenizer)
+        # Without a decoder tokens are joined by spaces: the bytes of a token that isn't the first.
+        self._later_pieces = self._pieces
+        if self._pieces is not None and self._backend.decoder is None:
+            self._later_pieces = {i: b" " + piece for i, piece in self._pieces.items()}
         self._bos = self._own_bos()
         self._special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
-        # Texts of the environment are few and come back in every rollout; passages differ and are not kept.
-        self._encode_known = lru_cache(maxsize=1024)(self._encode_continuing)
+        # The rollouts of a group share their prompt and often their queries, and all share the protocol's own texts.
+        self._remembered = lru_cache(maxsize=2048)(self._encoded)
         # A sentencepiece tokenizer puts a space before every text. Text that continues a context gets none: it is
         # encoded behind a newline, whose tokens are then dropped.
         self._anchor: list[int] = []
@@ -62,11 +67,11 @@ class TokenCodec:
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text of ours that continues a context: special tokens in it are recognised, none are added."""
-        return list(self._encode_known(text))
+        return list(self._remembered(self._backend, text, True))
 
     def encode_foreign(self, text: str) -> list[int]:
         """Ids of a text that is not ours (a passage, a tool's result): special tokens written in it stay plain text."""
-        return self._continuing(self._foreign, text)
+        return list(self._remembered(self._foreign, text, True))
 
     def encode_start(self, text: str, *, bos: bool, foreign: str = "") -> list[int]:
         """Ids of a text that starts a context.
@@ -79,7 +84,7 @@ class TokenCodec:
         if foreign in text and any(token in foreign for token in self._special):
             head, _, tail = text.rpartition(foreign)
             return ids + self._ids(self._backend, head) + self.encode_foreign(foreign) + self.encode(tail)
-        return ids + self._ids(self._backend, text)
+        return ids + list(self._remembered(self._backend, text, False))
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ``ids``, special tokens included; bytes that are no UTF-8 become U+FFFD."""
@@ -87,17 +92,14 @@ class TokenCodec:
 
     def pieces(self, ids: Sequence[int]) -> list[bytes]:
         """The bytes of each id, nothing for an id that the tokenizer doesn't know; joined they are the text."""
-        table = self._pieces
-        if table is None:
+        table, later = self._pieces, self._later_pieces
+        if table is None or later is None:
             return self._pieces_by_decoding(ids)
-        pieces = [table.get(i, b"") for i in ids]
-        if self._joins_with_space:
-            shown = False
-            for n, i in enumerate(ids):
-                if i in table:
-                    if shown:
-                        pieces[n] = b" " + pieces[n]
-                    shown = True
+        pieces = [later.get(i, b"") for i in ids]
+        if later is not table:
+            first = next((n for n, i in enumerate(ids) if i in table), None)
+            if first is not None:
+                pieces[first] = table[ids[first]]
         return pieces
 
     def ids_containing(self, needle: bytes) -> dict[int, bytes]:
@@ -120,15 +122,12 @@ class TokenCodec:
             kept.pop()
         return kept
 
-    def _encode_continuing(self, text: str) -> tuple[int, ...]:
-        return tuple(self._continuing(self._backend, text))
-
-    def _continuing(self, backend: Any, text: str) -> list[int]:
-        if self._anchor and text:
+    def _encoded(self, backend: Any, text: str, continues: bool) -> tuple[int, ...]:
+        if continues and self._anchor and text:
             ids = self._ids(backend, "\n" + text)
             if ids[: len(self._anchor)] == self._anchor:
-                return ids[len(self._anchor) :]
-        return self._ids(backend, text)
+                return tuple(ids[len(self._anchor) :])
+        return tuple(self._ids(backend, text))
 
     @staticmethod
     def _ids(backend: Any, text: str) -> list[int]:

@@ -158,7 +158,8 @@ def token_parts(pieces: Sequence[bytes], stretches: Sequence[Stretch]) -> list[P
     starts: list[int] = []
     offset = 0
     for piece in pieces:
-        starts.append(offset + (len(piece) - len(piece.lstrip()) if piece.strip() else 0))
+        visible = piece.lstrip()
+        starts.append(offset + (len(piece) - len(visible) if visible else 0))
         offset += len(piece)
     parts: list[Part] = []
     token = 0
