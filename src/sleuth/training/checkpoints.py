@@ -21,7 +21,7 @@ def publish(trainer: Trainer, run: RunFolder, step: int) -> Path:
     Raises:
         RuntimeError: the engine wrote none for its present update.
     """
-    written = Path(trainer.args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{trainer.state.global_step}"
+    written = run.checkpoints / f"{PREFIX_CHECKPOINT_DIR}-{trainer.state.global_step}"
     if not (written / "trainer_state.json").is_file():
         raise RuntimeError(f"no whole checkpoint at {written}")
     final = run.checkpoint(step)

@@ -104,7 +104,7 @@ def environment(**facts: Any) -> dict[str, Any]:
     """What a run depended on: versions, machine, threads, and the given facts (seed, corpus hash, prompt hash)."""
     import torch
 
-    versions = {}
+    versions: dict[str, str | None] = {}
     for name in VERSIONED:
         try:
             versions[name] = metadata.version(name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
@@ -46,7 +46,8 @@ class SearchGRPOTrainer(GRPOTrainer):
         batch_metrics: metrics of the batch in training, for whoever writes the step's record.
     """
 
-    _tag_names = ("sleuth", "grpo")
+    args: GRPOConfig
+    _tag_names: ClassVar[list[str]] = ["sleuth", "grpo"]  # type: ignore[misc]
 
     def __init__(
         self,
@@ -71,6 +72,7 @@ class SearchGRPOTrainer(GRPOTrainer):
         self._questions = list(questions)
         self._params = params
         self._updates_per_batch = updates_per_batch
+        self._group = args.num_generations or 1
         self._steps = steps
         self._on_batch = on_batch
         self._trajectories: list[Trajectory] = []
@@ -104,18 +106,19 @@ class SearchGRPOTrainer(GRPOTrainer):
         return self.state.global_step // self._updates_per_batch + 1
 
     def _get_train_sampler(self, dataset: Dataset | None = None) -> PromptSampler:
+        parts = self.args.steps_per_generation or 1
         return PromptSampler(
             rows=len(self._questions),
-            prompts=self.args.generation_batch_size // self.num_generations,
-            group=self.num_generations,
-            repeats=self.args.steps_per_generation * self.num_iterations,
+            prompts=self.args.per_device_train_batch_size * parts // self._group,
+            group=self._group,
+            repeats=parts * self.num_iterations,
             steps=self._steps,
             seed=self.args.seed,
         )
 
     def roll_out(self) -> dict[str, list]:
         """Answer the pending rows and reward the answers; the tensors' raw material for TRL."""
-        step, n = self.batch_step, self.num_generations
+        step, n = self.batch_step, self._group
         questions = self._pending
         groups = [f"{step}.{i // n}.{q.id}" for i, q in enumerate(questions)]
         self._trajectories = self._agent.answer(
@@ -151,7 +154,7 @@ class SearchGRPOTrainer(GRPOTrainer):
         device = out["completion_ids"].device
         rewards = torch.tensor([t.reward or 0.0 for t in self._trajectories], device=device)
         valid = torch.tensor([not t.failed for t in self._trajectories], device=device)
-        groups = torch.arange(len(self._trajectories), device=device) // self.num_generations
+        groups = torch.arange(len(self._trajectories), device=device) // self._group
         advantages = self._objective.advantages(rewards, groups, valid)
         out["advantages"] = advantages[:, None].expand_as(out["completion_ids"]).clone()
         self.batch_metrics = rollout_metrics(self._trajectories)
@@ -224,7 +227,7 @@ class SearchGRPOTrainer(GRPOTrainer):
         """The run writes its own card; TRL's would name the wrong method."""
 
 
-def _rollout(prompts: list, trainer: SearchGRPOTrainer) -> dict[str, list]:
+def _rollout(prompts: list[str], trainer: Any) -> dict[str, Any]:
     return trainer.roll_out()
 
 

@@ -1,0 +1,132 @@
+"""Whole runs: the folder they leave, and that a broken one goes on to the same numbers."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from sleuth.errors import RunFailed, UserError
+from sleuth.rollouts import read_rollouts
+from sleuth.training.run import train
+from sleuth.training.run_folder import RunFolder
+from sleuth.types import SpanKind
+
+from .conftest import SMALL
+
+SAME = ("reward", "em", "loss", "entropy", "grad_norm", "ratio/mean", "policy_tokens", "searches")
+
+
+def _numbers(path):
+    return [{k: r[k] for k in ("step", *SAME) if k in r} for r in RunFolder(path).read_metrics()]
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    """A whole run, made once."""
+    from sleuth.recipes.loader import load_recipe
+
+    path = tmp_path_factory.mktemp("unbroken") / "run"
+    recipe = load_recipe("laptop", [*SMALL, "reward={em: 1.0, token_cost: 0.01}", "trainer.save_every=2"])
+    return path, train(recipe, path, quiet=True)
+
+
+def test_the_run_folder_holds_what_the_readme_says(unbroken):
+    path, summary = unbroken
+    run = RunFolder(path)
+    assert [r["step"] for r in run.read_metrics()] == [1, 2, 3, 4]
+    assert json.loads(run.summary.read_text()) == summary
+    for key in ("em_before", "em_after", "em_before_interval", "em_after_interval", "questions", "steps", "seconds"):
+        assert key in summary
+    assert summary["questions"] == 12
+    kept = path / summary["checkpoint"]
+    assert (kept / "model.safetensors").is_file()
+    assert (kept / "tokenizer.json").is_file()
+    environment = json.loads(run.environment.read_text())
+    assert {"versions", "seed", "corpus_hash", "prompt_hash"} <= environment.keys()
+
+
+def test_rollouts_are_written_with_ids_masks_and_rewards(unbroken):
+    path, _ = unbroken
+    trajectories = list(read_rollouts(path / "rollouts" / "step-000003.jsonl.zst"))
+    assert len(trajectories) == 12
+    assert all(t.step == 3 for t in trajectories)
+    assert len({t.group for t in trajectories}) == 3
+    for t in trajectories:
+        assert t.spans[0].kind is SpanKind.PROMPT
+        for span in t.policy_spans:
+            assert len(span.logprobs) == len(span.ids)
+
+
+def test_the_recipe_in_the_run_folder_runs_to_the_same_numbers(unbroken, tmp_path):
+    from sleuth.recipes.loader import load_recipe
+
+    path, _ = unbroken
+    again = tmp_path / "again"
+    train(load_recipe(path / "recipe.yaml", []), again, quiet=True)
+    assert _numbers(again) == _numbers(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_run_resumes_to_the_numbers_of_the_unbroken_one(unbroken, tmp_path, how):
+    """V4, through the real command line."""
+    path = tmp_path / "run"
+    command = [sys.executable, "-m", "sleuth.cli", "train"]
+    settings = [*SMALL, "reward={em: 1.0, token_cost: 0.01}", "trainer.save_every=2"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen([*command, "laptop", *settings, "-o", str(path)], env=env, stderr=subprocess.PIPE)
+    deadline = time.time() + 240
+    while len(RunFolder(path).read_metrics()) < 3 - (how is signal.SIGINT) and process.poll() is None:
+        assert time.time() < deadline
+        time.sleep(0.02)
+    process.send_signal(how)
+    _, stderr = process.communicate(timeout=240)
+    if how is signal.SIGINT and process.returncode != 0:
+        assert process.returncode == 130
+        assert b"--resume" in stderr
+        assert b"Traceback" not in stderr
+    resumed = subprocess.run([*command, str(path), "--resume"], env=env, capture_output=True, text=True)
+    assert resumed.returncode == 0, resumed.stderr
+    whole, broken = _numbers(unbroken[0]), _numbers(path)
+    assert [r["step"] for r in broken] == [1, 2, 3, 4]
+    for a, b in zip(whole, broken, strict=True):
+        assert b == pytest.approx(a, rel=1e-4, abs=1e-6)
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(unbroken, small):
+    with pytest.raises(UserError, match="--resume"):
+        train(small(), unbroken[0], quiet=True)
+
+
+def test_nothing_to_resume_is_said(small, tmp_path):
+    with pytest.raises(UserError, match="no run"):
+        train(small(), tmp_path / "none", resume=True, quiet=True)
+
+
+def test_other_data_on_resume_is_refused(unbroken, small):
+    """V5"""
+    with pytest.raises(UserError, match="resume"):
+        train(small("world.seed=99"), unbroken[0], resume=True, quiet=True)
+
+
+def test_a_dead_retriever_stops_the_run_with_a_line_that_says_so(small, tmp_path, monkeypatch):
+    (tmp_path / "dead.py").write_text(
+        "from sleuth.types import SearchResult\n"
+        "class Dead:\n"
+        "    def search(self, requests, k):\n"
+        "        return [SearchResult(error='connection refused') for _ in requests]\n"
+        "def make(corpus=None, **settings):\n"
+        "    return Dead()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    # Random weights seldom search; with no share of failures allowed, one is enough.
+    recipe = small(
+        "retriever.kind=dead:make", "trainer.max_failed_share=0.0", "trainer.steps=200", "trainer.eval_every=0",
+        "limits.max_turn_tokens=48", "limits.max_tokens=200",
+    )  # fmt: skip
+    with pytest.raises(RunFailed, match="connection refused"):
+        train(recipe, tmp_path / "run", quiet=True)

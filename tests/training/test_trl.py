@@ -1,0 +1,150 @@
+"""The adapter against the engine: what it hands over, and what the loss is made of."""
+
+import pytest
+import torch
+
+from sleuth.assembly import assemble
+from sleuth.training.progress import Progress
+from sleuth.training.run import build_trainer
+from sleuth.training.run_folder import RunFolder
+from sleuth.types import SearchResult
+
+
+@pytest.fixture
+def built(small, tmp_path):
+    """``built(*settings)`` → (trainer, parts), ready to train in a run folder of its own."""
+
+    def make(*settings):
+        recipe = small(*settings)
+        run = RunFolder(tmp_path / "run")
+        run.path.mkdir(exist_ok=True)
+        run.checkpoints.mkdir(exist_ok=True)
+        parts = assemble(recipe, run.path)
+        return build_trainer(recipe, parts, run, Progress(recipe, quiet=True)), parts
+
+    return make
+
+
+def _first_batch(trainer):
+    """What the engine makes of the first rollout batch, before its shuffle, with the trajectories."""
+    seen = []
+    on_batch = trainer._on_batch
+    trainer._on_batch = lambda step, trajectories: (seen.extend(trajectories), on_batch(step, trajectories))
+    trainer.model.train()
+    rows = [trainer.train_dataset[i] for i in range(3) for _ in range(4)]
+    return trainer._generate_and_score_completions(rows), seen
+
+
+def test_trained_ids_and_masks_are_those_of_the_rollout(built):
+    trainer, _ = built()
+    batch, trajectories = _first_batch(trainer)
+    assert len(trajectories) == 12
+    for row, t in enumerate(trajectories):
+        prompt = batch["prompt_ids"][row][batch["prompt_mask"][row].bool()].tolist()
+        completion = batch["completion_ids"][row][batch["completion_mask"][row].bool()].tolist()
+        assert prompt == t.prompt_ids
+        assert completion == t.completion_ids
+        mask = (batch["completion_mask"] * batch["tool_mask"])[row][: len(completion)].tolist()
+        assert mask == t.completion_mask
+        assert not (batch["completion_mask"] * batch["tool_mask"])[row][len(completion) :].any()
+
+
+def test_old_log_probs_are_those_of_a_plain_forward_and_agree_with_the_sampler(built):
+    trainer, parts = built()
+    batch, trajectories = _first_batch(trainer)
+    old = batch["old_per_token_logps"]
+    for row, t in enumerate(trajectories):
+        ids = torch.tensor([t.prompt_ids + t.completion_ids])
+        with torch.no_grad():
+            logits = parts.model(input_ids=ids).logits.float().log_softmax(-1)
+        start = len(t.prompt_ids)
+        plain = logits[0, start - 1 : -1].gather(-1, ids[0, start:, None])[:, 0]
+        mask = torch.tensor(t.completion_mask).bool()
+        torch.testing.assert_close(old[row][: len(mask)][mask], plain[mask], rtol=0, atol=1e-4)
+        sampled = torch.tensor(t.completion_logprobs)
+        torch.testing.assert_close(sampled[mask], plain[mask], rtol=0, atol=1e-4)
+
+
+def test_no_token_of_the_environment_has_loss(built):
+    trainer, _ = built()
+    batch, _ = _first_batch(trainer)
+    policy = (batch["completion_mask"] * batch["tool_mask"]).bool()
+    leaves = []
+
+    def spy(*args, **kwargs):
+        logp, entropy, aux = type(trainer)._get_per_token_logps_and_entropies(trainer, *args, **kwargs)
+        leaves.append(logp.detach().requires_grad_())
+        return leaves[-1], entropy, aux
+
+    trainer._get_per_token_logps_and_entropies = spy
+    from sleuth.objectives.aggregation import StepTotals
+
+    batch["step_totals"] = StepTotals.of(policy)
+    batch["advantages"] = torch.ones_like(batch["advantages"])
+    trainer.current_gradient_accumulation_steps = 1
+    trainer.compute_loss(trainer.model, batch).backward()
+    assert not leaves[0].grad[~policy].any()
+    assert (leaves[0].grad[policy] != 0).all()
+
+
+def test_a_step_split_into_micro_batches_trains_the_same_weights(built):
+    """Two passes an update or one: same gradient, so same weights up to rounding."""
+    weights = []
+    for micro in (6, 2):
+        trainer, parts = built(f"trainer.micro_batch={micro}", "trainer.steps=1", "trainer.save_every=0")
+        trainer.train()
+        weights.append(torch.cat([p.detach().flatten() for p in parts.model.parameters()]))
+    torch.testing.assert_close(weights[0], weights[1], rtol=1e-4, atol=1e-5)
+
+
+def test_rollouts_whose_retriever_failed_train_nothing(built):
+    trainer, parts = built("trainer.max_failed_share=1.0")
+    inner = parts.retriever.search
+    failing = lambda requests, k: [  # noqa: E731
+        SearchResult(error="down") if i % 2 else r for i, r in enumerate(inner(requests, k))
+    ]
+    trainer._agent.retriever = type("Flaky", (), {"search": staticmethod(failing)})()
+    # Random weights seldom search: write the query for them.
+    codec = parts.codec
+    search = codec.encode("<search> age </search>")
+    trainer._agent.sampler.sample = _always(search)
+    batch, trajectories = _first_batch(trainer)
+    failed = [i for i, t in enumerate(trajectories) if t.failed]
+    assert failed
+    assert all(trajectories[i].reward is None for i in failed)
+    policy = batch["completion_mask"] * batch["tool_mask"]
+    assert not policy[failed].any()
+    assert not batch["advantages"][failed].any()
+    assert trainer.batch_metrics["share/retriever_failed"] == len(failed) / 12
+
+
+def _always(ids):
+    from sleuth.types import Completion, StopReason
+
+    return lambda requests, params: [Completion(ids, [-1.0] * len(ids), StopReason.ACTION) for _ in requests]
+
+
+def test_on_policy_ratios_are_exactly_one(built):
+    trainer, _ = built("trainer.updates_per_batch=1", "trainer.steps=1")
+    records = []
+    trainer.callback_handler.callbacks[-1].run.log = records.append
+    trainer.train()
+    assert records[0]["ratio/mean"] == 1.0
+    assert records[0]["ratio/clipped"] == 0.0
+
+
+def test_reference_kl_is_logged_and_starts_at_zero(built):
+    trainer, _ = built("trainer.kl_coefficient=0.1", "trainer.updates_per_batch=1", "trainer.steps=1")
+    records = []
+    trainer.callback_handler.callbacks[-1].run.log = records.append
+    trainer.train()
+    assert records[0]["kl"] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_lora_trains_adapters_only(built):
+    trainer, parts = built("model_settings.lora=4", "trainer.steps=1", "trainer.lr=0.01")
+    before = {n: p.detach().clone() for n, p in trainer.model.named_parameters()}
+    trainer.train()
+    changed = {n for n, p in trainer.model.named_parameters() if not torch.equal(p, before[n])}
+    assert changed
+    assert all("lora_" in n for n in changed)
