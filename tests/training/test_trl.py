@@ -148,3 +148,13 @@ def test_lora_trains_adapters_only(built):
     changed = {n for n, p in trainer.model.named_parameters() if not torch.equal(p, before[n])}
     assert changed
     assert all("lora_" in n for n in changed)
+
+
+def test_with_lora_the_reference_is_the_model_without_its_adapters(built):
+    trainer, _ = built("trainer.kl_coefficient=0.1", "model_settings.lora=4")
+    batch, _ = _first_batch(trainer)
+    policy = (batch["completion_mask"] * batch["tool_mask"]).bool()
+    # A fresh adapter changes nothing, so both agree; the model's own weights were never copied.
+    difference = (batch["ref_per_token_logps"] - batch["old_per_token_logps"])[policy]
+    assert difference.abs().max() < 1e-5
+    assert trainer._reference is None

@@ -100,6 +100,8 @@ def train(recipe: Recipe, run_dir: Path, *, resume: bool = False, quiet: bool = 
 def build_trainer(recipe: Recipe, parts: Parts, run: RunFolder, progress: Progress) -> SearchGRPOTrainer:
     """The engine, set up for this recipe."""
     t = recipe.trainer
+    if recipe.sampling.temperature == 0:
+        raise UserError("sampling.temperature=0 gives every rollout of a group the same answer; set it above 0")
     plan = BatchPlan.of(recipe)
     gpu = torch.cuda.is_available()
     args = GRPOConfig(
@@ -115,7 +117,7 @@ def build_trainer(recipe: Recipe, parts: Parts, run: RunFolder, progress: Progre
         warmup_steps=t.warmup_steps * plan.updates,
         weight_decay=t.weight_decay,
         max_grad_norm=t.max_grad_norm,
-        beta=t.kl_coefficient,
+        beta=0.0,  # the reference KL is our objective's, see SearchGRPOTrainer
         temperature=recipe.sampling.temperature,
         disable_dropout=True,
         bf16=gpu,

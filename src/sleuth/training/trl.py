@@ -8,6 +8,8 @@ puts our advantages in before TRL shuffles), ``_prepare_inputs`` (counts the tok
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -18,6 +20,7 @@ import torch
 from datasets import Dataset
 from torch import Tensor
 from trl import GRPOConfig, GRPOTrainer
+from trl.trainer.utils import add_fused_lm_head, use_adapter
 
 from sleuth.agent.agent import SearchAgent
 from sleuth.errors import UserError
@@ -82,6 +85,9 @@ class SearchGRPOTrainer(GRPOTrainer):
         self._entropies: list[tuple[Tensor, int]] = []
         self._kls: list[tuple[Tensor, int]] = []
         self.batch_metrics: dict[str, float] = {}
+        # TRL would load the reference by the model's name; ours is the start model as it was given.
+        own_copy = bool(objective.kl_coefficient) and peft_config is None
+        self._reference = copy.deepcopy(model).eval().requires_grad_(False) if own_copy else None
         dataset = Dataset.from_dict(
             {"prompt": [q.question for q in self._questions], "row": list(range(len(self._questions)))}
         )
@@ -95,6 +101,9 @@ class SearchGRPOTrainer(GRPOTrainer):
             peft_config=peft_config,
             callbacks=callbacks,
         )
+        if self._reference is not None:
+            self._reference.to(self.accelerator.device)
+            add_fused_lm_head(self._reference, temperature=self.temperature)
         if self.accelerator.num_processes > 1:
             raise UserError("training runs in one process for now; start it without torchrun or accelerate launch")
 
@@ -157,10 +166,27 @@ class SearchGRPOTrainer(GRPOTrainer):
         groups = torch.arange(len(self._trajectories), device=device) // self._group
         advantages = self._objective.advantages(rewards, groups, valid)
         out["advantages"] = advantages[:, None].expand_as(out["completion_ids"]).clone()
+        if self._objective.kl_coefficient:
+            out["ref_per_token_logps"] = self._reference_log_probs(out)
         self.batch_metrics = rollout_metrics(self._trajectories)
         self.batch_metrics["zero_variance_groups"] = zero_variance_groups(rewards, groups, valid)
         self._trajectories = []
         return out
+
+    @torch.no_grad()
+    def _reference_log_probs(self, batch: dict[str, Any]) -> Tensor:
+        """(B, T) under the start model: its copy, or with LoRA the model with its adapters switched off."""
+        if self._reference is not None:
+            context: Any = contextlib.nullcontext()
+            model = self._reference
+        else:
+            context = use_adapter(self.accelerator.unwrap_model(self.model), adapter_name=None)
+            model = self.model
+        with context:
+            log_probs, _, _ = self._get_per_token_logps_and_entropies(
+                model, *_model_inputs(batch), batch_size=self.args.per_device_train_batch_size
+            )
+        return log_probs
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
         before = self._buffered_inputs
@@ -180,21 +206,14 @@ class SearchGRPOTrainer(GRPOTrainer):
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Tensor:
-        completion_mask = inputs["completion_mask"]
-        logp, entropy, _ = self._get_per_token_logps_and_entropies(
-            model,
-            torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1),
-            torch.cat([inputs["prompt_mask"], completion_mask], dim=1),
-            completion_mask.size(1),
-            compute_entropy=True,
-        )
+        logp, entropy, _ = self._get_per_token_logps_and_entropies(model, *_model_inputs(inputs), compute_entropy=True)
         # Without a pass of the trainer's own there was no update since the rollout: this pass is that pass.
         old_logp = inputs.get("old_per_token_logps")
         tokens = Tokens.build(
             logp,
             logp.detach() if old_logp is None else old_logp,
             inputs["advantages"],
-            completion_mask * inputs["tool_mask"],
+            inputs["completion_mask"] * inputs["tool_mask"],
             inputs.get("ref_per_token_logps"),
         )
         result = self._objective.token_loss(tokens, inputs["step_totals"])
@@ -229,6 +248,13 @@ class SearchGRPOTrainer(GRPOTrainer):
 
 def _rollout(prompts: list[str], trainer: Any) -> dict[str, Any]:
     return trainer.roll_out()
+
+
+def _model_inputs(batch: dict[str, Any]) -> tuple[Tensor, Tensor, int]:
+    """Ids and attention mask of prompts with completions, (B, P+T) each, and T."""
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+    attention = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+    return ids, attention, batch["completion_ids"].size(1)
 
 
 def _mean(sums: list[tuple[Tensor, int]]) -> float:
