@@ -6,17 +6,16 @@ import hashlib
 import json
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl import GRPOConfig
 
 from sleuth.assembly import Parts, assemble, build_agent
-from sleuth.errors import RunFailed, RunStopped, UserError
+from sleuth.errors import RunStopped, UserError
 from sleuth.evaluation.score import Score, evaluate, score
 from sleuth.evaluation.statistics import bootstrap_interval, paired_difference
 from sleuth.evaluation.table import summarise
@@ -25,10 +24,11 @@ from sleuth.recipes.loader import dump_recipe
 from sleuth.recipes.schema import Recipe
 from sleuth.samplers.transformers import TransformersSampler
 from sleuth.seeds import derive_seed
-from sleuth.training.checkpoints import publish, remove_unfinished
+from sleuth.training.checkpoints import remove_unfinished
 from sleuth.training.progress import Progress
 from sleuth.training.run_folder import RunFolder, environment, write_text
 from sleuth.training.trl import SearchGRPOTrainer
+from sleuth.training.watch import Watch, kept_step
 from sleuth.types import Question, SamplingParams, Trajectory
 
 
@@ -72,6 +72,8 @@ def train(recipe: Recipe, run_dir: Path, *, resume: bool = False, quiet: bool = 
     run = RunFolder(run_dir)
     if resume and not run.recipe.exists():
         raise UserError(f"{run_dir} holds no run to resume; start it without --resume")
+    if not resume:
+        run.refuse_existing()
     parts = assemble(recipe, run_dir)
     if not parts.train:
         raise UserError("the recipe has no training questions; set data.train= or world.")
@@ -90,7 +92,7 @@ def train(recipe: Recipe, run_dir: Path, *, resume: bool = False, quiet: bool = 
         trainer = build_trainer(recipe, parts, run, progress)
         before = _score_test(recipe, parts, trainer, run, "before", progress)
         _fit(trainer, run, resume, progress)
-        kept = _kept_step(recipe, run)
+        kept = kept_step(recipe, run)
         if kept is not None and kept != run.checkpoint_steps()[-1]:
             trainer._load_from_checkpoint(str(run.checkpoint(kept)))
         after = _score_test(recipe, parts, trainer, run, "after", progress)
@@ -134,7 +136,7 @@ def build_trainer(recipe: Recipe, parts: Parts, run: RunFolder, progress: Progre
         seed=recipe.seed,
     )
     sampler = TransformersSampler(parts.model)
-    watch = _Watch(recipe, run, progress)
+    watch = Watch(recipe, run, progress)
     trainer = SearchGRPOTrainer(
         model=parts.model,
         tokenizer=parts.tokenizer,
@@ -164,95 +166,6 @@ def build_trainer(recipe: Recipe, parts: Parts, run: RunFolder, progress: Progre
     return trainer
 
 
-class _Watch(TrainerCallback):
-    """Writes the run folder as training goes, and decides when to score, save and stop."""
-
-    trainer: SearchGRPOTrainer
-    dev: Callable[[], list[Trajectory]]
-
-    def __init__(self, recipe: Recipe, run: RunFolder, progress: Progress):
-        self.recipe, self.run, self.progress = recipe, run, progress
-        self.stop_requested = False
-        self._grader = recipe.reward.grader if not isinstance(recipe.reward, str) else "squad"
-        self._record: dict[str, Any] = {}
-        self._batch_started = time.perf_counter()
-        self._rolled_out = self._batch_started
-
-    def batch_rolled_out(self, step: int, trajectories: Sequence[Trajectory]) -> None:
-        self._rolled_out = time.perf_counter()
-        every = self.recipe.trainer.save_rollouts_every
-        if every and step % every == 0:
-            self.run.save_rollouts(step, trajectories)
-        failed = [t for t in trajectories if t.failed]
-        if len(failed) > self.recipe.trainer.max_failed_share * len(trajectories):
-            where = self._save_now(step - 1)
-            raise RunFailed(
-                f"step {step}: {len(failed)} of {len(trajectories)} rollouts failed (first: {failed[0].error}); "
-                f"mend it and continue with --resume{where}"
-            )
-        if self.stop_requested:
-            # No weight has moved since the last step's end: this is the state to resume from.
-            raise RunStopped(
-                f"stopped before step {step} was trained; continue with --resume{self._save_now(step - 1)}"
-            )
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        updates = self.trainer._updates_per_batch
-        if state.global_step % updates:
-            return
-        step, t = state.global_step // updates, self.recipe.trainer
-        now = time.perf_counter()
-        metrics = self.trainer.flush_step_metrics()
-        metrics["seconds/rollout"] = self._rolled_out - self._batch_started
-        metrics["seconds/update"] = now - self._rolled_out
-        last = step == t.steps
-        if t.eval_every and (step % t.eval_every == 0 or last):
-            sound = [row for row in score(self.dev(), self._grader) if row.em is not None and row.f1 is not None]
-            metrics["dev/em"] = sum(row.em or 0.0 for row in sound) / max(len(sound), 1)
-            metrics["dev/f1"] = sum(row.f1 or 0.0 for row in sound) / max(len(sound), 1)
-        self._record = {"step": step, **metrics}
-        for name, value in metrics.items():
-            self.trainer._metrics["train"][name] = [value]
-        if self.stop_requested and not last:
-            control.should_training_stop = True
-        best = "dev/em" in metrics and t.keep == "best" and self._is_best(metrics["dev/em"])
-        if best or last or self.stop_requested or (t.save_every and step % t.save_every == 0):
-            control.should_save = True
-
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        if not self._record or logs is None or "grad_norm" not in logs:
-            return
-        record = self._record | {"grad_norm": logs["grad_norm"], "lr": logs["learning_rate"]}
-        self.run.log(record)
-        self.progress.step(record)
-        self._record = {}
-        self._batch_started = time.perf_counter()
-
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        step = state.global_step // self.trainer._updates_per_batch
-        publish(self.trainer, self.run, step)
-        steps = self.run.checkpoint_steps()
-        best = _kept_step(self.recipe, self.run)
-        self.run.drop_checkpoints([*steps[-self.recipe.trainer.keep_last :], *([best] if best is not None else [])])
-
-    def _is_best(self, em: float) -> bool:
-        return all(em > r["dev/em"] for r in self.run.read_metrics() if "dev/em" in r)
-
-    def _save_now(self, step: int) -> str:
-        if step < 1 or step in self.run.checkpoint_steps():
-            return ""
-        self.trainer._save_checkpoint(self.trainer.model, None)
-        publish(self.trainer, self.run, step)
-        return f" (saved step {step})"
-
-
 def _fit(trainer: SearchGRPOTrainer, run: RunFolder, resume: bool, progress: Progress) -> None:
     steps = run.checkpoint_steps() if resume else []
     start = steps[-1] if steps else 0
@@ -261,7 +174,7 @@ def _fit(trainer: SearchGRPOTrainer, run: RunFolder, resume: bool, progress: Pro
         trainer._load_from_checkpoint(str(run.checkpoint(start)))
         return
     progress.start(start)
-    watch = next(c for c in trainer.callback_handler.callbacks if isinstance(c, _Watch))
+    watch = next(c for c in trainer.callback_handler.callbacks if isinstance(c, Watch))
 
     def stop(signum: int, frame: Any) -> None:
         if watch.stop_requested:
@@ -277,18 +190,6 @@ def _fit(trainer: SearchGRPOTrainer, run: RunFolder, resume: bool, progress: Pro
             signal.signal(s, handler)
     if watch.stop_requested and run.checkpoint_steps()[-1] < trainer._steps:
         raise RunStopped(f"stopped after step {run.checkpoint_steps()[-1]}; continue with --resume")
-
-
-def _kept_step(recipe: Recipe, run: RunFolder) -> int | None:
-    """The step whose checkpoint is the run's result: the best on dev (the earliest of equals), or the last."""
-    steps = run.checkpoint_steps()
-    if not steps:
-        return None
-    if recipe.trainer.keep == "best":
-        scored = {r["step"]: r["dev/em"] for r in run.read_metrics() if "dev/em" in r and r["step"] in steps}
-        if scored:
-            return max(scored, key=lambda s: (scored[s], -s))
-    return steps[-1]
 
 
 def _same_run(run: RunFolder, facts: dict[str, Any]) -> None:

@@ -40,12 +40,16 @@ class RunFolder:
         Raises:
             UserError: the folder already holds a run.
         """
-        if self.recipe.exists():
-            raise UserError(f"{self.path} already holds a run; continue it with --resume, or choose another -o folder")
+        self.refuse_existing()
         self.path.mkdir(parents=True, exist_ok=True)
         self.checkpoints.mkdir(exist_ok=True)
         write_text(self.environment, json.dumps(environment, indent=2, ensure_ascii=False) + "\n")
         write_text(self.recipe, recipe_yaml)
+
+    def refuse_existing(self) -> None:
+        """Raises UserError if the folder already holds a run."""
+        if self.recipe.exists():
+            raise UserError(f"{self.path} already holds a run; continue it with --resume, or choose another -o folder")
 
     def log(self, record: dict[str, Any]) -> None:
         """Append one step's metrics."""

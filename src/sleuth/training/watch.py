@@ -1,0 +1,121 @@
+"""What happens at the end of a batch: the step's record, the dev score, and whether to save or to stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from sleuth.errors import RunFailed, RunStopped
+from sleuth.evaluation.score import score
+from sleuth.recipes.schema import Recipe
+from sleuth.training.checkpoints import publish
+from sleuth.training.progress import Progress
+from sleuth.training.run_folder import RunFolder
+from sleuth.types import Trajectory
+
+if TYPE_CHECKING:
+    from sleuth.training.trl import SearchGRPOTrainer
+
+
+class Watch(TrainerCallback):
+    """Writes the run folder as training goes, and decides when to score, save and stop."""
+
+    trainer: SearchGRPOTrainer
+    dev: Callable[[], list[Trajectory]]
+
+    def __init__(self, recipe: Recipe, run: RunFolder, progress: Progress):
+        self.recipe, self.run, self.progress = recipe, run, progress
+        self.stop_requested = False
+        self._grader = recipe.reward.grader if not isinstance(recipe.reward, str) else "squad"
+        self._record: dict[str, Any] = {}
+        self._batch_started = time.perf_counter()
+        self._rolled_out = self._batch_started
+
+    def batch_rolled_out(self, step: int, trajectories: Sequence[Trajectory]) -> None:
+        self._rolled_out = time.perf_counter()
+        every = self.recipe.trainer.save_rollouts_every
+        if every and step % every == 0:
+            self.run.save_rollouts(step, trajectories)
+        failed = [t for t in trajectories if t.failed]
+        if len(failed) > self.recipe.trainer.max_failed_share * len(trajectories):
+            where = self._save_now(step - 1)
+            raise RunFailed(
+                f"step {step}: {len(failed)} of {len(trajectories)} rollouts failed (first: {failed[0].error}); "
+                f"mend it and continue with --resume{where}"
+            )
+        if self.stop_requested:
+            # No weight has moved since the last step's end: this is the state to resume from.
+            raise RunStopped(
+                f"stopped before step {step} was trained; continue with --resume{self._save_now(step - 1)}"
+            )
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        updates = self.trainer._updates_per_batch
+        if state.global_step % updates:
+            return
+        step, t = state.global_step // updates, self.recipe.trainer
+        now = time.perf_counter()
+        metrics = self.trainer.flush_step_metrics()
+        metrics["seconds/rollout"] = self._rolled_out - self._batch_started
+        metrics["seconds/update"] = now - self._rolled_out
+        last = step == t.steps
+        if t.eval_every and (step % t.eval_every == 0 or last):
+            sound = [row for row in score(self.dev(), self._grader) if row.em is not None and row.f1 is not None]
+            metrics["dev/em"] = sum(row.em or 0.0 for row in sound) / max(len(sound), 1)
+            metrics["dev/f1"] = sum(row.f1 or 0.0 for row in sound) / max(len(sound), 1)
+        self._record = {"step": step, **metrics}
+        for name, value in metrics.items():
+            self.trainer._metrics["train"][name] = [value]
+        if self.stop_requested and not last:
+            control.should_training_stop = True
+        best = "dev/em" in metrics and t.keep == "best" and self._is_best(metrics["dev/em"])
+        if best or last or self.stop_requested or (t.save_every and step % t.save_every == 0):
+            control.should_save = True
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if not self._record or logs is None or "grad_norm" not in logs:
+            return
+        record = self._record | {"grad_norm": logs["grad_norm"], "lr": logs["learning_rate"]}
+        self.run.log(record)
+        self.progress.step(record)
+        self._record = {}
+        self._batch_started = time.perf_counter()
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        step = state.global_step // self.trainer._updates_per_batch
+        publish(self.trainer, self.run, step)
+        steps = self.run.checkpoint_steps()
+        best = kept_step(self.recipe, self.run)
+        self.run.drop_checkpoints([*steps[-self.recipe.trainer.keep_last :], *([best] if best is not None else [])])
+
+    def _is_best(self, em: float) -> bool:
+        return all(em > r["dev/em"] for r in self.run.read_metrics() if "dev/em" in r)
+
+    def _save_now(self, step: int) -> str:
+        if step < 1 or step in self.run.checkpoint_steps():
+            return ""
+        self.trainer._save_checkpoint(self.trainer.model, None)
+        publish(self.trainer, self.run, step)
+        return f" (saved step {step})"
+
+
+def kept_step(recipe: Recipe, run: RunFolder) -> int | None:
+    """The step whose checkpoint is the run's result: the best on dev (the earliest of equals), or the last."""
+    steps = run.checkpoint_steps()
+    if not steps:
+        return None
+    if recipe.trainer.keep == "best":
+        scored = {r["step"]: r["dev/em"] for r in run.read_metrics() if "dev/em" in r and r["step"] in steps}
+        if scored:
+            return max(scored, key=lambda s: (scored[s], -s))
+    return steps[-1]
