@@ -142,8 +142,11 @@ def build_model(recipe: Recipe) -> PreTrainedModel:
         from sleuth.world.tiny import make_tiny_model
 
         return make_tiny_model(recipe.seed)
+    from transformers.utils.logging import disable_progress_bar
+
     from sleuth.models import load_model
 
+    disable_progress_bar()  # a bar over the tensors of a file that is on the disk tells nobody anything
     return load_model(model_source(recipe), dtype=recipe.model_settings.dtype)
 
 

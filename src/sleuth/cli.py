@@ -73,7 +73,7 @@ def warmstart(
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Model folder; default: runs/NAME-warmstart.")
     ] = None,
 ) -> None:
-    """Teach a model the protocol from demonstrations, before reinforcement learning."""
+    """Teach a model the protocol from demonstrations."""
     from sleuth.commands import train as command
 
     command.warmstart(recipe, settings or [], output=output)
@@ -94,7 +94,7 @@ def evaluate(
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder for scores, rollouts and tables.")
     ] = None,
 ) -> None:
-    """Score a policy on questions: EM, F1 and cover-EM with 95 % intervals."""
+    """Score a policy: EM, F1, cover-EM, intervals."""
     from sleuth.commands import evaluate as command
 
     command.run_evaluation(policy, questions or [], corpus=corpus, recipe=recipe, output=output)
