@@ -5,7 +5,8 @@ import json
 import pytest
 
 from sleuth.errors import UserError
-from sleuth.retrieval.corpus import read_corpus
+from sleuth.retrieval.bm25 import BM25Retriever
+from sleuth.retrieval.corpus import read_corpus, split_contents
 from sleuth.types import SearchRequest
 from sleuth.world.files import SplitSettings, WorldSet, WorldSetFiles, WorldSetSettings, read_world_set, write_world_set
 
@@ -58,8 +59,6 @@ def test_the_corpus_reads_back_as_the_worlds_passages(tmp_path):
 
 
 def test_contents_alone_hold_the_same_passage(tmp_path):
-    from sleuth.retrieval.corpus import split_contents
-
     for row in rows(write_world_set(SMALL, tmp_path).corpus):
         assert split_contents(row["contents"]) == (row["title"], row["text"])
 
@@ -78,12 +77,22 @@ def test_more_questions_than_the_worlds_have_is_a_clear_error(tmp_path):
         write_world_set(greedy, tmp_path)
 
 
-@pytest.mark.parametrize("text", [None, "{", "[]", '{"seed": "x"}', '{"unknown": 1}'])
-def test_a_folder_without_proper_settings_is_a_clear_error(tmp_path, text):
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "no such file"),
+        (b"{", "the file: Invalid JSON"),
+        (b"[]", "the file: .*object"),
+        (b'{"seed": "x"}', "seed: .*integer"),
+        (b'{"world": {"size": 1}}', "world.size: Extra inputs"),
+        (b"\xff", "not UTF-8"),
+    ],
+)
+def test_a_folder_without_proper_settings_is_a_clear_error(tmp_path, content, problem):
     path = WorldSetFiles.in_folder(tmp_path).settings
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(UserError, match=r"settings\.json"):
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=rf"^[^\n]*settings\.json: {problem}[^\n]*$"):
         read_world_set(tmp_path)
 
 
@@ -92,9 +101,8 @@ def test_a_folder_without_proper_settings_is_a_clear_error(tmp_path, text):
 
 @pytest.fixture(scope="module")
 def search(tmp_path_factory):
-    bm25 = pytest.importorskip("sleuth.retrieval.bm25")
     files = write_world_set(SMALL, tmp_path_factory.mktemp("set"))
-    return bm25.Bm25Retriever(read_corpus(files.corpus)).search
+    return BM25Retriever(read_corpus(files.corpus)).search
 
 
 def hit_rate(search, query_of):

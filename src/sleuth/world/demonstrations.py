@@ -32,7 +32,7 @@ BACKWARD_NEXT_THOUGHTS = ("{xs} . now find {r} {o}", "maybe {xs} next {r} {o}")
 RETRY_THOUGHTS = ("not here . look again {r} of {e} today", "{r} of {e} is not here . find today")
 ANSWER_THOUGHTS = ("so answer is {o}", "it is {o}", "answer must be {o}")
 GUESS_THOUGHTS = ("maybe {o}", "answer must be {o}")
-COMPARISON_THOUGHT = "{a} {x} {b} {y} so {o}"
+COMPARISON_THOUGHT = "{a} {x} {b} {y} {older} older so {o}"
 CONSTRAINT_THOUGHT = "{xs} and {ys} so {o}"
 
 QUERIES = ("{r} of {e}", "{e} {r}", "{r} {e}", "who is {r} of {e}", "{e} {r} today")
@@ -138,7 +138,7 @@ class Demonstrator:
         known = x.isdigit() and y.isdigit() and x != y
         older, younger = (a, b) if (int(x) > int(y) if known else self._happens(0.5)) else (b, a)
         name = older if self._question.extra["pick"] == "older" else younger
-        yield self._answer(name, COMPARISON_THOUGHT.format(a=a, x=x, b=b, y=y, o=name))
+        yield self._answer(name, COMPARISON_THOUGHT.format(a=a, x=x, b=b, y=y, older=older, o=name))
 
     def _intersect(self) -> Generator[str, Sequence[Document], None]:
         (a, b), (r1, r2) = self._question.extra["entities"], self._question.extra["relations"]

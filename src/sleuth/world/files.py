@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -130,9 +129,12 @@ def read_world_set(folder: str | os.PathLike[str]) -> WorldSet:
         return WorldSet(WorldSetSettings.model_validate_json(path.read_text()))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; name a folder that a world set was written to") from None
-    except (ValidationError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        problem = str(error).splitlines()[-1].strip()
-        raise UserError(f"{path}: not the settings of a world set ({problem}); write the set again") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not UTF-8; write the world set again") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "the file"
+        raise UserError(f"{path}: {field}: {first['msg']}; write the world set again") from None
 
 
 def _question_row(question: Question) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def make_tiny_model(seed: int) -> LlamaForCausalLM:
         num_key_value_heads=1,
         max_position_embeddings=MAX_TOKENS,
         rope_parameters={"rope_type": "default", "rope_theta": 1000.0},
-        initializer_range=0.1,
+        initializer_range=0.05,
         tie_word_embeddings=True,
         pad_token_id=index[PAD],
         bos_token_id=index[BOS],
