@@ -48,9 +48,9 @@ def test_all_parts_of_a_recipe_fit_together(tmp_path):
     assert len(parts.corpus_hash) == len(parts.prompt_hash) == 64
 
 
-def test_questions_may_be_left_out(tmp_path):
-    parts = assemble(load_recipe("laptop", SMALL), tmp_path, questions=False)
-    assert (parts.train, parts.dev, parts.test) == ([], [], [])
+def test_only_the_wanted_questions_are_loaded(tmp_path):
+    parts = assemble(load_recipe("laptop", SMALL), tmp_path, splits=["test"])
+    assert (len(parts.train), len(parts.dev), len(parts.test)) == (0, 0, 6)
 
 
 def test_the_tiny_weights_are_the_packages_own_or_nothing(tmp_path, monkeypatch):

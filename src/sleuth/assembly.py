@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from sleuth.agent.episode import Limits
 from sleuth.agent.protocol import AgentProtocol
 from sleuth.errors import UserError
 from sleuth.plugins import load_object
-from sleuth.question_sets import QuestionSets, Say, question_sets, world_files
+from sleuth.question_sets import SPLITS, QuestionSets, Say, question_sets, world_files
 from sleuth.recipes.schema import Recipe
 from sleuth.recipes.validation import validated
 from sleuth.rewards.reward import Reward
@@ -68,12 +68,12 @@ class Parts:
         return self.questions.test
 
 
-def assemble(recipe: Recipe, run_dir: Path, *, questions: bool = True, say: Say = lambda line: None) -> Parts:
+def assemble(recipe: Recipe, run_dir: Path, *, splits: Sequence[str] = SPLITS, say: Say = lambda line: None) -> Parts:
     """Load and build all parts; what is cheap and likely to be wrong comes first, the model last.
 
     Args:
         run_dir: a world's corpus and questions are written to ``world/`` in it.
-        questions: False leaves the question sets empty (a caller brings its own).
+        splits: the question sets to load; the others stay empty.
         say: told what a user should know, a line at a time.
 
     Raises:
@@ -82,7 +82,7 @@ def assemble(recipe: Recipe, run_dir: Path, *, questions: bool = True, say: Say 
     reward = Reward(recipe.reward)
     tools = build_tools(recipe)
     files = world_files(recipe, run_dir)
-    sets = question_sets(recipe, files, say=say) if questions else QuestionSets()
+    sets = question_sets(recipe, files, splits=splits, say=say)
     retriever, corpus_hash = build_retriever(recipe, files)
     check_parts_of_corpus(retriever, [*sets.train, *sets.dev, *sets.test])
     tokenizer = build_tokenizer(recipe)

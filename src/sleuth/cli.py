@@ -14,6 +14,8 @@ import typer
 
 from sleuth.errors import RunFailed, RunStopped, UserError
 
+_INTERRUPTED = 130
+
 _UsageError: Any = typer.BadParameter.__base__
 """A wrong option or argument: click's class, which some versions of typer bundle and others import."""
 
@@ -219,7 +221,7 @@ def run(arguments: list[str]) -> int:
     except RunFailed as error:
         return _fail(str(error), 1)
     except (RunStopped, KeyboardInterrupt, typer.Abort) as error:
-        return _fail(str(error) or "interrupted", 130)
+        return _fail(str(error) or "interrupted", _INTERRUPTED)
     except BrokenPipeError:  # the reader of our output has gone, as in `sleuth recipes | head -1`
         sys.stderr.close()
         return 1
@@ -228,6 +230,8 @@ def run(arguments: list[str]) -> int:
             raise
         where = f" while writing {error.filename}" if error.filename else ""
         return _fail(f"the disk is full{where}; free some space and run it again (a training run: with --resume)", 1)
+    if code == _INTERRUPTED:  # newer versions of typer catch Ctrl-C themselves
+        return _fail("interrupted", _INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 

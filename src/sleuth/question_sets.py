@@ -15,6 +15,8 @@ from sleuth.recipes.schema import DataSettings, Recipe
 from sleuth.seeds import derive_seed
 from sleuth.types import Question
 
+SPLITS = ("train", "dev", "test")
+
 Say = Callable[[str], None]
 
 
@@ -51,7 +53,9 @@ def world_files(recipe: Recipe, run_dir: Path) -> Any:
     return write_world_set(recipe.world, folder)
 
 
-def question_sets(recipe: Recipe, world: Any = None, *, say: Say = lambda line: None) -> QuestionSets:
+def question_sets(
+    recipe: Recipe, world: Any = None, *, splits: Sequence[str] = SPLITS, say: Say = lambda line: None
+) -> QuestionSets:
     """Train, dev and test questions.
 
     Where no dev set is named, ``data.dev_size`` questions are split off train by the recipe's seed (at most half).
@@ -59,20 +63,20 @@ def question_sets(recipe: Recipe, world: Any = None, *, say: Say = lambda line: 
 
     Args:
         world: the files of the recipe's world, used for the sets that the recipe doesn't name.
+        splits: the sets that are wanted; the others stay empty.
 
     Raises:
         UserError: an unreadable set, or one that the filters leave empty.
     """
     data = recipe.data
     sources: dict[str, Any] = {
-        split: getattr(data, split) or (str(getattr(world, split)) if world is not None else None)
-        for split in ("train", "dev", "test")
+        split: getattr(data, split) or (str(getattr(world, split)) if world is not None else None) for split in splits
     }
     loaded = {
         split: load_questions(source, where=_conditions(data, split)) if source else []
         for split, source in sources.items()
     }
-    train, dev, test = loaded["train"], loaded["dev"], loaded["test"]
+    train, dev, test = (loaded.get(split, []) for split in SPLITS)
     if data.test_limit is not None:
         test = limited(test, data.test_limit, recipe.seed)
     train, shared = without(train, [*test, *dev])
@@ -81,9 +85,9 @@ def question_sets(recipe: Recipe, world: Any = None, *, say: Say = lambda line: 
         say(f"{shared} training questions are in the {'dev or ' if dev else ''}test set too; training leaves them out")
     if shared_dev:
         say(f"{shared_dev} dev questions are in the test set too; dev leaves them out")
-    if loaded["train"] and not train:
+    if shared and not train:
         raise UserError("every training question is a dev or test question too; give other training questions")
-    if train and not dev:
+    if train and not dev and "dev" in splits:
         train, dev = split_off(train, data.dev_size, recipe.seed)
     return QuestionSets(train, dev, test, shared)
 

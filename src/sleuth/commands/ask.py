@@ -53,7 +53,7 @@ def ask(
     with tempfile.TemporaryDirectory() as scratch:
         folder = policy.folder or Path(scratch)
         asked = _question(policy, folder, words[0] if words else None, part, seed)
-        parts = assemble(policy.recipe, folder, questions=False)
+        parts = assemble(policy.recipe, folder, splits=())
     from sleuth.samplers.transformers import TransformersSampler
 
     _check_part(parts.retriever, asked)
@@ -70,7 +70,7 @@ def _question(policy: Policy, folder: Path, text: str | None, part: str | None, 
         if not text.strip():
             raise UserError("the question is empty; write it in quotes behind the model")
         return Question("question", text.strip(), [], corpus=part)
-    test = question_sets(policy.recipe, world_files(policy.recipe, folder)).test
+    test = question_sets(policy.recipe, world_files(policy.recipe, folder), splits=["test"]).test
     if not test:
         raise UserError('no question; write it in quotes behind the model: sleuth ask RUN "Who …?"')
     return random.Random(seed).choice(test)

@@ -14,12 +14,11 @@ from sleuth.assembly import Parts, assemble, build_agent
 from sleuth.commands.folders import free_folder
 from sleuth.commands.policy import Policy, find_policy, split_arguments
 from sleuth.commands.terminal import console
-from sleuth.data.overlap import shared_questions
 from sleuth.errors import UserError
 from sleuth.evaluation.score import evaluate, score, score_rows
 from sleuth.evaluation.table import SetScores, markdown_table, rich_table, summarise
 from sleuth.jsonl import write_atomically, write_jsonl
-from sleuth.question_sets import question_sets, world_files
+from sleuth.question_sets import question_sets, without, world_files
 from sleuth.recipes.loader import write_recipe
 from sleuth.rollouts import write_rollouts
 from sleuth.types import Question, SamplingParams
@@ -51,13 +50,14 @@ def run_evaluation(
         raise UserError(f"{folder} is not empty; choose another folder with -o")
     notes = console(stderr=True)
     parts = assemble(
-        policy.recipe.model_copy(update={"data": policy.recipe.data.model_copy(update={"train": None, "dev": None})}),
+        policy.recipe,
         policy.folder or folder,
+        splits=["test"],
         say=lambda line: notes.print(f"note: {line}"),
     )
     if not parts.test:
         raise UserError("no questions to answer; name a question file behind the model")
-    for line in _trained_on(source, policy, parts.test):
+    for line in _trained_on(policy, parts.test):
         notes.print(f"note: {line}")
     _score_all(policy, parts, folder)
     console().print(f"scores, rollouts and tables: {folder}")
@@ -79,18 +79,17 @@ def _default_folder(policy: Policy, source: str, files: Sequence[str]) -> Path:
     return Path("evaluations") / f"{Path(source).name}-{name}"
 
 
-def _trained_on(source: str, policy: Policy, questions: Sequence[Question]) -> list[str]:
+def _trained_on(policy: Policy, questions: Sequence[Question]) -> list[str]:
     """A line when the run's training questions are among ``questions``."""
-    data = policy.recipe.data
-    if policy.folder is None or data.train is None:
+    if policy.folder is None:
         return []
     original = find_policy(str(policy.folder)).recipe
     try:
-        trained = question_sets(original, world_files(original, policy.folder)).train
+        trained = question_sets(original, world_files(original, policy.folder), splits=["train"]).train
     except UserError as error:
-        return [f"whether the run was trained on these questions isn't known ({error})"]
-    shared = shared_questions(questions, trained)
-    return [f"{len(shared)} of {len(questions)} questions were trained on"] if shared else []
+        return [f"whether it was trained on these questions isn't known ({error})"]
+    _, shared = without(questions, trained)
+    return [f"{shared} of {len(questions)} questions may have been trained on"] if shared else []
 
 
 def _score_all(policy: Policy, parts: Parts, folder: Path) -> None:

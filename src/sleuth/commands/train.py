@@ -11,7 +11,7 @@ from rich.table import Table
 
 from sleuth.commands.folders import free_folder
 from sleuth.commands.terminal import console
-from sleuth.errors import UserError
+from sleuth.errors import RunStopped, UserError
 from sleuth.evaluation.table import AVERAGE, NOT_COMPARABLE
 from sleuth.recipes.loader import load_recipe
 
@@ -23,6 +23,7 @@ def train(recipe: str, settings: Sequence[str], *, output: Path | None, resume: 
 
     Raises:
         UserError: a wrong recipe, a run folder that already holds a run, or nothing to resume.
+        RunStopped: interrupted; says how to go on.
     """
     if resume:
         folder = output or _run_to_resume(recipe)
@@ -39,9 +40,9 @@ def train(recipe: str, settings: Sequence[str], *, output: Path | None, resume: 
     try:
         summary = run_training(loaded, folder, resume=resume)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(
-            f"interrupted; `sleuth train {folder} --resume` goes on from its last checkpoint"
-        ) from None
+        begun = (folder / "recipe.yaml").is_file()
+        further = f"`sleuth train {folder} --resume` goes on from its last checkpoint" if begun else "nothing was begun"
+        raise RunStopped(f"interrupted; {further}") from None
     print_summary(summary, folder)
 
 

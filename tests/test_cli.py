@@ -1,0 +1,455 @@
+import errno
+import json
+import subprocess
+import sys
+
+import pytest
+
+from sleuth.cli import run
+from sleuth.errors import RunFailed, RunStopped
+
+SMALL = [
+    "model=tiny-untrained",
+    "world={train: {worlds: 3, questions: 30}, dev: {worlds: 2, questions: 8}, test: {worlds: 2, questions: 6}}",
+]
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def sleuth(capsys):
+    """Runs a command line: (exit code, stdout, stderr)."""
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        code = run(list(arguments))
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return command
+
+
+def write_rows(path, *rows):
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return str(path)
+
+
+def one_line(error: str) -> str:
+    assert error.startswith("sleuth: ")
+    assert error.count("\n") == 1
+    return error
+
+
+# A user's mistakes ----------------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_key_is_one_line_with_the_nearest_key(sleuth):
+    code, out, error = sleuth("train", "laptop", "trainer.lrr=1")
+    assert (code, out) == (2, "")
+    assert "'trainer.lrr'; did you mean 'trainer.lr'?" in one_line(error)
+
+
+def test_required_settings_are_named_all_at_once(sleuth):
+    code, _, error = sleuth("train", "wiki-smollm2")
+    assert code == 2
+    assert "needs retriever.corpus, data.train, data.test, model" in one_line(error)
+
+
+@pytest.mark.parametrize("verb", [["train"], ["train", "--dry-run"], ["warmstart"]])
+def test_a_missing_file_is_one_line(sleuth, verb, tmp_path):
+    paths = ["corpus=nowhere.jsonl", "data.train=gone.jsonl", "data.test=gone.jsonl", "model=tiny-untrained"]
+    code, _, error = sleuth(*verb, "wiki-smollm2", *paths)
+    assert code == 2
+    assert "no such file" in one_line(error)
+    assert not list(tmp_path.glob("runs/*/recipe.yaml"))
+
+
+def test_a_broken_row_is_named_by_file_and_line(sleuth, tmp_path):
+    corpus = write_rows(tmp_path / "corpus.jsonl", {"id": "1", "title": "a", "text": "b"})
+    rows = write_rows(tmp_path / "rows.jsonl", {"id": "1", "question": "q", "golden_answers": ["a"]}, '{"id": 2,')
+    own = ["world=null", f"corpus={corpus}", f"data.train={rows}", "model=tiny-untrained"]
+    code, _, error = sleuth("train", "laptop", *own)
+    assert code == 2
+    assert "rows.jsonl, line 2" in one_line(error)
+
+
+def test_an_empty_corpus_is_refused(sleuth, tmp_path):
+    corpus = write_rows(tmp_path / "corpus.jsonl")
+    code, _, error = sleuth("train", "laptop", *SMALL, f"corpus={corpus}")
+    assert code == 2
+    assert "corpus.jsonl: no passages" in one_line(error)
+
+
+def test_an_unknown_model_is_refused(sleuth):
+    code, _, error = sleuth("train", "laptop", *SMALL[1:], "model=./no-such-model")
+    assert code == 2
+    assert "no-such-model: no such model folder" in one_line(error)
+
+
+def test_an_unknown_objective_is_refused(sleuth):
+    code, _, error = sleuth("train", "laptop", "--dry-run", *SMALL, "objective=grpoo")
+    assert code == 2
+    assert "grpo" in one_line(error)
+
+
+def test_a_run_folder_is_never_written_over(sleuth, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    code, _, error = sleuth("train", "laptop", *SMALL, "-o", "run")
+    assert code == 2
+    assert "run is not empty" in one_line(error)
+
+
+def test_there_must_be_something_to_resume(sleuth):
+    code, _, error = sleuth("train", "laptop", "--resume")
+    assert code == 2
+    assert "no run of 'laptop'" in one_line(error)
+
+
+@pytest.mark.parametrize("arguments", [["trian"], ["train"], ["train", "laptop", "--fast"], ["data"]])
+def test_a_wrong_command_line_is_one_line_that_names_the_help(sleuth, arguments):
+    code, _, error = sleuth(*arguments)
+    assert code == 2
+    assert "--help`)" in one_line(error)
+
+
+# Exit codes of what happens in a run ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (RunFailed("step 3: all rollouts failed"), 1, "step 3"),
+        (RunStopped("stopped after step 3"), 130, "stopped after step 3"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (OSError(errno.ENOSPC, "No space left on device", "runs/x/metrics.jsonl"), 1, "the disk is full"),
+    ],
+)
+def test_a_run_that_ends_early_is_one_line_and_an_exit_code(sleuth, monkeypatch, error, code, message):
+    def fails(*arguments):
+        raise error
+
+    monkeypatch.setattr("sleuth.commands.lists.list_recipes", fails)
+    got, _, said = sleuth("recipes")
+    assert got == code
+    assert message in one_line(said)
+
+
+def test_a_fault_of_our_own_is_not_hidden(monkeypatch):
+    def fails():
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("sleuth.commands.lists.list_recipes", fails)
+    with pytest.raises(ZeroDivisionError):
+        run(["recipes"])
+
+
+# Start-up -------------------------------------------------------------------------------------------------------------
+
+
+def test_help_loads_nothing_heavy():
+    heavy = "{'torch', 'transformers', 'trl', 'datasets', 'pyarrow', 'bm25s', 'numpy', 'pydantic'}"
+    code = (
+        f"import sys; from sleuth.cli import run; run(['--help']); print('loaded', sorted({heavy} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "train" in done.stdout
+    assert done.stdout.splitlines()[-1] == "loaded []"
+
+
+def test_the_real_command_exits_with_two_and_without_a_traceback():
+    done = subprocess.run([sys.executable, "-m", "sleuth.cli", "train", "laptp"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert one_line(done.stderr) == (
+        "sleuth: no recipe is called 'laptp'; did you mean 'laptop'? (a file of your own: laptp.yaml)\n"
+    )
+
+
+# Lists and plans ------------------------------------------------------------------------------------------------------
+
+
+def test_recipes_are_listed_with_what_they_take(sleuth):
+    code, out, _ = sleuth("recipes")
+    assert code == 0
+    lines = {line.split()[0]: line for line in out.splitlines()}
+    assert "HopWorld" in lines["laptop"]
+    assert "minutes" in lines["laptop"]
+    assert {"wiki-smollm2", "qwen-3b"} <= set(lines)
+
+
+def test_objectives_are_listed_and_shown(sleuth):
+    assert "grpo" in sleuth("objectives")[1]
+    assert "grpo.clip_low" in sleuth("objectives", "grpo")[1]
+    code, _, error = sleuth("objectives", "gprpo")
+    assert code == 2
+    assert "did you mean 'grpo'?" in one_line(error)
+
+
+def test_a_dry_run_says_what_the_run_would_take_and_leaves_nothing(sleuth, tmp_path):
+    code, out, error = sleuth("train", "laptop", "--dry-run", *SMALL)
+    assert (code, error) == (0, "")
+    assert "16 prompts × 8 rollouts = 128 rollouts a step" in out
+    assert "8 a step, each of 16 rollouts" in out
+    assert "train 30, dev 8, test 6" in out
+    assert "142,720 parameters" in out
+    assert "weights 1 MiB" in out
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_reads_the_questions_and_says_what_was_shared(sleuth, tmp_path):
+    rows = [{"id": str(i), "question": f"q{i}", "golden_answers": ["a"]} for i in range(9)]
+    corpus = write_rows(tmp_path / "corpus.jsonl", {"id": "1", "title": "a", "text": "b"})
+    train, test = write_rows(tmp_path / "train.jsonl", *rows[:7]), write_rows(tmp_path / "test.jsonl", *rows[5:])
+    where = ["data.dev_size=2", f"corpus={corpus}", f"data.train={train}", f"data.test={test}"]
+    code, out, _ = sleuth("train", "qwen-3b", "--dry-run", "model=tiny-untrained", *where)
+    assert code == 0
+    assert "train 3, dev 2, test 4" in out
+    assert "2 training questions are in the test set too" in out
+    assert "512 prompts × 5 rollouts = 2,560 rollouts a step" in out
+    assert "5,000 updates" in out
+    assert "reference" in out
+
+
+def test_a_dry_run_without_the_hub_estimates_by_the_models_name(sleuth, tmp_path, monkeypatch):
+    def no_network(self, *arguments, **settings):
+        raise OSError("no network")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", no_network)
+    code, out, _ = sleuth("train", "laptop", "--dry-run", SMALL[1], "model=nobody-anywhere/Model-3B-Instruct")
+    assert code == 0
+    assert "3,000,000,000 parameters (by its name, since its config is not cached and the hub can't be reached)" in out
+    code, out, _ = sleuth("train", "laptop", "--dry-run", SMALL[1], "model=nobody-anywhere/some-model")
+    assert code == 0
+    assert "memory can't be estimated" in out
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+PREDICTIONS = [
+    {"id": "1", "prediction": "Paris", "golden_answers": "paris"},
+    {"id": "2", "prediction": None, "golden_answers": ["Rome"]},
+]
+
+
+def test_predictions_are_graded_by_both_graders(sleuth, tmp_path):
+    code, out, _ = sleuth("grade", write_rows(tmp_path / "p.jsonl", *PREDICTIONS))
+    assert code == 0
+    assert "2 rows, 1 without a prediction" in out
+    assert [line.split()[:2] for line in out.splitlines()[-2:]] == [["squad", "0.5000"], ["robust", "0.5000"]]
+
+
+def test_graded_rows_as_json_are_alone_on_stdout(sleuth, tmp_path):
+    code, out, error = sleuth("grade", write_rows(tmp_path / "p.jsonl", *PREDICTIONS), "--json")
+    assert code == 0
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert rows[0] == PREDICTIONS[0] | {key: {"em": 1.0, "f1": 1.0, "cover_em": 1.0} for key in ("squad", "robust")}
+    assert "0.5000" in error
+
+
+def test_a_row_without_a_prediction_field_is_named(sleuth, tmp_path):
+    code, _, error = sleuth("grade", write_rows(tmp_path / "p.jsonl", PREDICTIONS[0], {"id": "2"}))
+    assert code == 2
+    assert "p.jsonl, line 2" in one_line(error)
+
+
+QUESTIONS = [
+    {"id": "1", "question": "Who?", "golden_answers": ["me"], "data_source": "nq", "fold": 1},
+    {"id": "2", "question": "Where?", "golden_answers": ["here"], "data_source": "nq", "fold": 2},
+]
+
+
+def test_a_sound_question_set_passes_the_check(sleuth, tmp_path):
+    code, out, _ = sleuth("data", "check", write_rows(tmp_path / "q.jsonl", *QUESTIONS))
+    assert code == 0
+    assert "2 rows, 0 errors, 0 warnings: ok" in out
+
+
+def test_a_broken_question_set_fails_the_check_and_shows_every_error(sleuth, tmp_path):
+    file = write_rows(tmp_path / "q.jsonl", {"id": "1", "question": " "}, QUESTIONS[1], QUESTIONS[1])
+    code, out, error = sleuth("data", "check", file)
+    assert code == 2
+    assert "q.jsonl, line 1" in error
+    assert "q.jsonl, line 3" in error
+    assert "3 rows, 2 errors" in out
+    code, out, _ = sleuth("data", "check", file, "--json")
+    assert code == 2
+    assert len(json.loads(out)["errors"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "to"), [("out.jsonl", "jsonl"), ("out.parquet", "parquet"), ("out.jsonl", "flashrag")]
+)
+def test_a_question_set_survives_conversion(sleuth, tmp_path, name, to):
+    pytest.importorskip("pyarrow")
+    from sleuth.data.questions import load_questions
+
+    source = write_rows(tmp_path / "q.jsonl", *QUESTIONS)
+    code, out, _ = sleuth("data", "convert", source, name, "--to", to, "--where", "fold=[2, 3]")
+    assert code == 0
+    assert "1 questions" in out
+    (question,) = load_questions(name)
+    assert (question.id, question.golden_answers, question.extra["fold"]) == ("2", ["here"], 2)
+
+
+def test_paragraphs_of_the_rows_become_a_corpus(sleuth, tmp_path):
+    from sleuth.retrieval.corpus import read_corpus
+
+    row = {
+        "_id": "5",
+        "question": "Who?",
+        "answer": "me",
+        "context": [["A", ["One.", " Two."]], ["B", ["Three."]]],
+        "supporting_facts": [["A", 0]],
+    }
+    (tmp_path / "hotpot.json").write_text(json.dumps([row]))
+    code, out, _ = sleuth("data", "convert", "hotpot.json", "q.jsonl", "--corpus", "c.jsonl")
+    assert code == 0
+    assert "2 passages" in out
+    assert [d.title for d in read_corpus("c.jsonl").documents] == ["A", "B"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["q.jsonl", "out.jsonl", "--to", "csv"], "jsonl, parquet, flashrag"),
+        (["q.jsonl", "q.jsonl"], "is the source itself"),
+        (["q.jsonl", "out.jsonl", "--where", "fold"], "write field=value"),
+        (["q.jsonl", "out.jsonl", "--where", "fold=7"], "fold"),
+        (["gone.jsonl", "out.jsonl"], "no such file"),
+    ],
+)
+def test_a_conversion_that_cannot_be_is_refused(sleuth, tmp_path, arguments, message):
+    write_rows(tmp_path / "q.jsonl", *QUESTIONS)
+    code, _, error = sleuth("data", "convert", *arguments)
+    assert code == 2
+    assert message in one_line(error)
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_an_unknown_packaged_model_gets_the_nearest_name(sleuth):
+    code, _, error = sleuth("model", "get", "smollm2-135")
+    assert code == 2
+    assert "smollm2-135m" in one_line(error)
+
+
+# A policy: eval and ask -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A model folder with a recipe of its own, as `sleuth warmstart` leaves it, and the world that it belongs to."""
+    from sleuth.question_sets import world_files
+    from sleuth.recipes.loader import load_recipe, write_recipe
+    from sleuth.world.tiny import make_tiny_model, save_tiny
+
+    recipe = load_recipe("laptop", [*SMALL, "evaluation.batch=4"])
+    save_tiny(make_tiny_model(0), tmp_path / "model")
+    write_recipe(recipe, tmp_path / "model" / "recipe.yaml")
+    world_files(recipe, tmp_path / "model")
+    return "model"
+
+
+def test_eval_scores_a_models_own_test_set_and_writes_everything(sleuth, model, tmp_path):
+    code, out, _ = sleuth("eval", model)
+    assert code == 0
+    assert "hopworld" in out
+    assert "sampled at T = 1" in out
+    assert "greedy" in out
+    folder = tmp_path / "model" / "evaluation" / "test"
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["sampled"]["hopworld"]["n"] == 6
+    rows = [json.loads(line) for line in (folder / "scores-sampled.jsonl").read_text().splitlines()]
+    assert len(rows) == len({row["id"] for row in rows}) == 6
+    assert "| hopworld | 6 |" in (folder / "table.md").read_text()
+
+
+def test_eval_of_a_question_file_ignores_the_recipes_filters(sleuth, model, tmp_path):
+    files = (tmp_path / "model" / "world" / "dev.jsonl", tmp_path / "model" / "recipe.yaml")
+    recipe = files[1].read_text().replace("test_where: {}", "test_where: {fold: 3}")
+    assert "fold" in recipe
+    files[1].write_text(recipe)
+    code, _, error = sleuth("eval", model, str(files[0]), "evaluation.greedy=false", "-o", "scores")
+    assert (code, error) == (0, "")
+    assert json.loads((tmp_path / "scores" / "summary.json").read_text())["sampled"]["hopworld"]["n"] == 8
+
+
+def test_eval_says_how_many_questions_were_trained_on(sleuth, model, tmp_path):
+    world = tmp_path / "model" / "world"
+    code, _, error = sleuth("eval", model, str(world / "train.jsonl"), "evaluation.greedy=false", "-o", "scores")
+    assert code == 0
+    assert "30 of 30 questions may have been trained on" in error
+
+
+def test_eval_of_an_unknown_question_file_is_refused(sleuth, model):
+    code, _, error = sleuth("eval", model, "gone.jsonl")
+    assert code == 2
+    assert "gone.jsonl: no such file" in one_line(error)
+
+
+def test_ask_shows_turns_passages_and_the_answer(sleuth, model):
+    code, out, _ = sleuth("ask", model)
+    assert code == 0
+    assert out.startswith("question  ")
+    assert "turn 1" in out
+    assert "golden    " in out
+
+
+def test_ask_needs_to_know_which_part_of_the_corpus(sleuth, model):
+    code, _, error = sleuth("ask", model, "who is rival of anna ?")
+    assert code == 2
+    assert "--part w0000" in one_line(error)
+    assert sleuth("ask", model, "who is rival of anna ?", "--part", "w0001")[0] == 0
+
+
+def test_a_question_without_quotes_is_refused(sleuth, model):
+    code, _, error = sleuth("ask", model, "who", "is", "it")
+    assert code == 2
+    assert "in quotes" in one_line(error)
+
+
+def test_a_run_without_a_checkpoint_says_how_to_get_one(sleuth, tmp_path):
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "run" / "recipe.yaml").write_text("extends: laptop\n")
+    code, _, error = sleuth("ask", "run", "who ?")
+    assert code == 2
+    assert "no checkpoint yet" in one_line(error)
+
+
+@pytest.mark.parametrize(("summary", "expected"), [(None, "step-20"), ({"checkpoint": "checkpoints/step-5"}, "step-5")])
+def test_a_run_is_its_kept_checkpoint_or_its_latest(tmp_path, summary, expected):
+    from sleuth.commands.policy import find_policy
+
+    for step in (5, 9, 20):
+        (tmp_path / "run" / "checkpoints" / f"step-{step}").mkdir(parents=True)
+    (tmp_path / "run" / "recipe.yaml").write_text("extends: laptop\n")
+    if summary is not None:
+        (tmp_path / "run" / "summary.json").write_text(json.dumps(summary))
+    policy = find_policy(str(tmp_path / "run"))
+    assert policy.recipe.model == str(tmp_path / "run" / "checkpoints" / expected)
+    checkpoint = find_policy(str(tmp_path / "run" / "checkpoints" / "step-9"))
+    assert (checkpoint.recipe.world is not None, checkpoint.folder) == (True, tmp_path / "run")
+
+
+# Training through the command line ------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_train_makes_a_run_that_eval_ask_and_resume_understand(sleuth, tmp_path):
+    pytest.importorskip("trl")
+    steps = [
+        "trainer.steps=1",
+        "trainer.prompts=2",
+        "trainer.group=4",
+        "trainer.updates_per_batch=2",
+        "trainer.eval_every=0",
+    ]
+    code, out, _ = sleuth("train", "laptop", *SMALL, *steps)
+    assert code == 0
+    assert "EM before" in out
+    assert (tmp_path / "runs" / "laptop" / "summary.json").is_file()
+    assert sleuth("ask", "runs/laptop")[0] == 0
+    code, out, _ = sleuth("train", "laptop", "--resume", "trainer.steps=2")
+    assert code == 0
+    assert "2 steps" in out
