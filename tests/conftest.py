@@ -1,10 +1,20 @@
 """Small tokenizers of every kind that Sleuth meets, trained on the spot."""
 
-import json
+from __future__ import annotations
 
+import json
+from typing import TYPE_CHECKING, Any
+
+import hypothesis
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+# A busy machine is no reason to fail.
+hypothesis.settings.register_profile("sleuth", deadline=None)
+hypothesis.settings.load_profile("sleuth")
 
 SENTENCES = [
     "<think> I need to find the author. </think><search> author of the tall tower </search>.",
@@ -19,6 +29,12 @@ WORDS = (
 TAGS = [f"<{slash}{name}>" for name in ("think", "search", "information", "answer") for slash in ("", "/")]
 
 
+def fast(backend: Tokenizer, **special: Any) -> PreTrainedTokenizerFast:
+    from transformers import PreTrainedTokenizerFast  # takes seconds, which tests without a tokenizer needn't wait
+
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **special)
+
+
 @pytest.fixture(scope="session")
 def word_tokenizer() -> PreTrainedTokenizerFast:
     """One token a word or tag; pad and eos are the same token; no decoder, so words are joined by spaces."""
@@ -26,7 +42,7 @@ def word_tokenizer() -> PreTrainedTokenizerFast:
     backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
     backend.normalizer = normalizers.Lowercase()
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"</?\w+>|\w+|[^\w\s]"), behavior="removed", invert=True)
-    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>", pad_token="<eos>", unk_token="<unk>")
+    return fast(backend, eos_token="<eos>", pad_token="<eos>", unk_token="<unk>")
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +56,7 @@ def bpe_tokenizer() -> PreTrainedTokenizerFast:
         vocab_size=400, initial_alphabet=sorted(alphabet), special_tokens=CHAT_TOKENS, show_progress=False
     )
     backend.train_from_iterator(SENTENCES * 3, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    return fast(backend, eos_token="<|im_end|>", pad_token="<|endoftext|>")
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +76,7 @@ def sentencepiece_tokenizer() -> PreTrainedTokenizerFast:
     backend.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
-    return PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+    return fast(backend, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
 
 
 @pytest.fixture(scope="session")
@@ -82,4 +98,4 @@ def wordpiece_tokenizer() -> PreTrainedTokenizerFast:
     backend = Tokenizer(models.WordPiece({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(cleanup=False)
-    return PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]", eos_token="[SEP]")
+    return fast(backend, unk_token="[UNK]", eos_token="[SEP]")

@@ -151,7 +151,7 @@ def test_a_seed_for_every_episode_is_required(protocol):
         run_episodes(episodes(protocol, 2), scripts(protocol.codec), Echo(), SamplingParams(), seeds=[1])
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(order=st.permutations(range(6)), size=st.integers(1, 6), base=st.integers(0, 1000))
 def test_a_rollout_does_not_depend_on_its_batch(protocol, order, size, base):
     """V2: alone, in company, in any order."""

@@ -355,13 +355,13 @@ def test_a_prompt_without_room_for_a_token_ends_before_the_first_turn(bpe):
 
 def test_an_observation_over_its_limit_is_cut_and_keeps_its_closing_tag(play, pages, bpe):
     """M2"""
-    page = Document("1", "Long", "北京 " * 200)
+    page = Document("1", "Long", "東京🙂 " * 200)
     for limit in range(30, 40):
         played = play(SEARCH, ANSWER, retriever=pages(page), limits=Limits(max_observation_tokens=limit))
         observation = played.trajectory.spans[2]
-        assert limit - 3 <= len(observation.ids) <= limit  # never inside a character
+        assert limit - 4 <= len(observation.ids) <= limit  # never inside a character
         assert bpe.decode(observation.ids) == observation.text
-        assert observation.text.startswith("\n\n<information>Doc 1(Title: Long) 北")
+        assert observation.text.startswith("\n\n<information>Doc 1(Title: Long) 東")
         assert observation.text.endswith("</information>\n\n")
         assert "\ufffd" not in observation.text
         assert observation.truncated
@@ -551,7 +551,7 @@ def turns_of(draw, codec, max_size=12):
     return ids
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(data=st.data(), opened=OPENED)
 def test_stop_rule_and_parse_agree_on_every_prefix(any_codec, data, opened):
     protocol = TagProtocol(any_codec)
@@ -566,7 +566,7 @@ def test_stop_rule_and_parse_agree_on_every_prefix(any_codec, data, opened):
         assert ids[parsed.tokens - 1] in rule.trigger_ids
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(data=st.data(), limit=st.integers(1, 40), force=st.booleans(), prepend=st.booleans())
 def test_a_precise_and_an_overshooting_sampler_give_the_same_turn(any_codec, data, limit, force, prepend):
     protocol = TagProtocol(any_codec, TagSettings(prepend_think=prepend))
@@ -587,7 +587,7 @@ def test_a_precise_and_an_overshooting_sampler_give_the_same_turn(any_codec, dat
     assert spans[0] == spans[1]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_lengths_agree_and_no_limit_is_ever_exceeded(any_codec, data):
     """M6: whatever is sampled, found and allowed."""

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sleuth.agent.codec import TokenCodec
@@ -212,7 +212,6 @@ def test_a_call_that_can_not_be_carried_out_is_invalid_and_gets_one_hint(play, q
         assert (played.trajectory.answer, played.trajectory.format_valid) == ("Paris", False)
 
 
-@settings(deadline=None)
 @given(body=st.text(max_size=40) | st.recursive(st.none() | st.text() | st.floats(), st.lists).map(json.dumps))
 def test_no_text_in_a_call_raises(qwen_protocol, body):
     action = qwen_protocol.parse(qwen_protocol.codec.encode(f"<tool_call>{body}</tool_call>"), None).action
