@@ -21,6 +21,7 @@ from sleuth.rewards.reward import Reward
 from sleuth.types import Question, Retriever, Sampler, Tool
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 TINY = "tiny"
@@ -148,6 +149,23 @@ def build_model(recipe: Recipe) -> PreTrainedModel:
 
     disable_progress_bar()  # a bar over the tensors of a file that is on the disk tells nobody anything
     return load_model(model_source(recipe), dtype=recipe.model_settings.dtype)
+
+
+def autocast_dtype(recipe: Recipe) -> torch.dtype | None:
+    """bfloat16 where the recipe's mixed precision asks for it on this machine, else None."""
+    import torch
+
+    wanted = recipe.model_settings.mixed_precision
+    if wanted == "auto":
+        wanted = "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "no"
+    return torch.bfloat16 if wanted == "bf16" else None
+
+
+def build_sampler(recipe: Recipe, model: PreTrainedModel) -> Sampler:
+    """The in-process sampler, with the recipe's precision and bound on rows."""
+    from sleuth.samplers.transformers import TransformersSampler
+
+    return TransformersSampler(model, max_rows=recipe.sampling.max_rows, autocast=autocast_dtype(recipe))
 
 
 def build_tokenizer(recipe: Recipe) -> PreTrainedTokenizerBase:

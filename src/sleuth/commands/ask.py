@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.text import Text
 
 from sleuth.agent.episode import Episode
-from sleuth.assembly import assemble, build_agent
+from sleuth.assembly import assemble, build_agent, build_sampler
 from sleuth.commands.policy import Policy, find_policy, split_arguments
 from sleuth.commands.terminal import console
 from sleuth.errors import UserError
@@ -54,10 +54,8 @@ def ask(
         folder = policy.folder or Path(scratch)
         asked = _question(policy, folder, words[0] if words else None, part, seed)
         parts = assemble(policy.recipe, folder, splits=())
-    from sleuth.samplers.transformers import TransformersSampler
-
     _check_part(parts.retriever, asked)
-    agent = build_agent(parts, TransformersSampler(parts.model))
+    agent = build_agent(parts, build_sampler(policy.recipe, parts.model))
     out = console()
     out.print(Text.assemble(("question  ", "bold"), asked.question))
     shown = _Shown()

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from sleuth.assembly import Parts, assemble, build_agent
+from sleuth.assembly import Parts, assemble, build_agent, build_sampler
 from sleuth.commands.folders import free_folder
 from sleuth.commands.policy import Policy, find_policy, split_arguments
 from sleuth.commands.terminal import console
@@ -93,10 +93,8 @@ def _trained_on(policy: Policy, questions: Sequence[Question]) -> list[str]:
 
 
 def _score_all(policy: Policy, parts: Parts, folder: Path) -> None:
-    from sleuth.samplers.transformers import TransformersSampler
-
     settings = policy.recipe.evaluation
-    agent = build_agent(parts, TransformersSampler(parts.model, max_rows=settings.batch))
+    agent = build_agent(parts, build_sampler(policy.recipe, parts.model))
     ways = {"greedy" if settings.temperature == 0 else "sampled": settings.temperature}
     if settings.greedy:
         ways["greedy"] = 0.0

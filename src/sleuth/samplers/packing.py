@@ -16,8 +16,15 @@ from torch import Tensor
 
 from sleuth.samplers.cache import KVStore
 
+_QUERIES = 128
+"""Longer segments go through attention in pieces of so many tokens, each over its own past only: half of the square of
+a new prompt is not computed, and no mask is larger than a piece's."""
+
 _WORTH_A_CALL = 2000
 """Query-key pairs: padding that wastes fewer of them a row is cheaper than another attention call."""
+
+_ALONE = 16_000
+"""Query-key pairs of a row that is worth a call of its own, which reads its keys in place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,23 +106,25 @@ class Packing:
         Returns:
             the packing, and the (segments,) index of each segment's last token in it.
         """
-        members = _groups(segments)
+        pieces = [piece for segment in segments for piece in _pieces(segment)]
+        segment_of = [i for i, segment in enumerate(segments) for _ in _pieces(segment)]
+        members = _groups(pieces)
         order = [i for group in members for i in group]
-        packed = [segments[i] for i in order]
-        counts = torch.tensor([s.count for s in packed])
-        starts = torch.tensor([s.start for s in packed])
+        packed = [pieces[i] for i in order]
+        counts = torch.tensor([p.count for p in packed])
+        starts = torch.tensor([p.start for p in packed])
         ends = counts.cumsum(0)
-        total = int(ends[-1])
-        positions = torch.arange(total) + (starts - ends + counts).repeat_interleave(counts)
-        last = torch.empty(len(order), dtype=torch.long)
-        last[order] = ends - 1
+        positions = torch.arange(int(ends[-1])) + (starts - ends + counts).repeat_interleave(counts)
+        last = torch.empty(len(segments), dtype=torch.long)
+        for i, end in zip(order, ends.tolist(), strict=True):
+            if pieces[i].end == segments[segment_of[i]].end:
+                last[segment_of[i]] = end - 1
         groups: list[AttentionGroup] = []
-        token = 0
         for group in members:
-            groups.append(_attention_group([segments[i] for i in group], token, device))
-            token = groups[-1].tokens[1]
-        tokens = torch.tensor([token for s in packed for token in s.ids])
-        slots = torch.tensor([s.slot for s in packed]).repeat_interleave(counts)
+            first = groups[-1].tokens[1] if groups else 0
+            groups.append(_attention_group([pieces[i] for i in group], first, device))
+        tokens = torch.tensor([token for p in packed for token in p.ids])
+        slots = torch.tensor([p.slot for p in packed]).repeat_interleave(counts)
         return cls(store, tokens.to(device), slots.to(device), positions.to(device), groups), last.to(device)
 
     @classmethod
@@ -152,38 +161,45 @@ class Packing:
         return held
 
 
-def _groups(segments: Sequence[Segment]) -> list[list[int]]:
-    """Which segments share an attention call: sorted by shape, until padding costs more than one more call."""
+def _pieces(segment: Segment) -> list[Segment]:
+    return [
+        Segment(segment.slot, segment.start + first, segment.ids[first : first + _QUERIES])
+        for first in range(0, segment.count, _QUERIES)
+    ]
+
+
+def _groups(pieces: Sequence[Segment]) -> list[list[int]]:
+    """Which pieces share an attention call: sorted by shape, until padding costs more than one more call."""
     groups: list[list[int]] = []
     rows = queries = columns = needed = 0
-    for i in sorted(range(len(segments)), key=lambda i: (segments[i].count, segments[i].start)):
-        s = segments[i]
-        rows, queries, columns = rows + 1, max(queries, s.count), max(columns, s.end)
-        needed += s.count * s.end
-        if not groups or rows * queries * columns > needed + rows * _WORTH_A_CALL:
+    for i in sorted(range(len(pieces)), key=lambda i: (pieces[i].count, pieces[i].start)):
+        piece = pieces[i]
+        pairs = piece.count * piece.end
+        rows, queries, columns, needed = rows + 1, max(queries, piece.count), max(columns, piece.end), needed + pairs
+        if not groups or pairs > _ALONE or rows * queries * columns > needed + rows * _WORTH_A_CALL:
             groups.append([])
-            rows, queries, columns, needed = 1, s.count, s.end, s.count * s.end
+            rows, queries, columns, needed = 1, piece.count, piece.end, pairs
         groups[-1].append(i)
     # Slots in a row are read in place; any other selection is copied first.
-    return [sorted(group, key=lambda i: segments[i].slot) for group in groups]
+    return [sorted(group, key=lambda i: pieces[i].slot) for group in groups]
 
 
-def _attention_group(members: Sequence[Segment], token: int, device: torch.device) -> AttentionGroup:
-    """The group of the packed tokens from ``token`` on."""
-    slots = [s.slot for s in members]
-    counts = torch.tensor([s.count for s in members], device=device).unsqueeze(1)
-    starts = torch.tensor([s.start for s in members], device=device).unsqueeze(1)
-    total, queries = sum(s.count for s in members), max(s.count for s in members)
+def _attention_group(members: Sequence[Segment], first: int, device: torch.device) -> AttentionGroup:
+    """The group of the packed tokens from ``first`` on."""
+    slots = [p.slot for p in members]
+    counts = torch.tensor([p.count for p in members], device=device).unsqueeze(1)
+    starts = torch.tensor([p.start for p in members], device=device).unsqueeze(1)
+    total, queries = sum(p.count for p in members), max(p.count for p in members)
     query = torch.arange(queries, device=device)
     consecutive = slots == list(range(slots[0], slots[0] + len(slots)))
     group = AttentionGroup(
-        tokens=(token, token + total),
+        tokens=(first, first + total),
         rows=slice(slots[0], slots[-1] + 1) if consecutive else torch.tensor(slots, device=device),
         positions=starts + query,
-        columns=max(s.end for s in members),
+        columns=max(p.end for p in members),
     )
     if total < queries * len(members):
-        first = counts.cumsum(0) - counts
-        group.spread = torch.where(query < counts, first + query, first).view(-1)
+        offsets = counts.cumsum(0) - counts
+        group.spread = torch.where(query < counts, offsets + query, offsets).view(-1)
         group.real = (query < counts).view(-1).nonzero().view(-1)
     return group

@@ -42,18 +42,28 @@ class TransformersSampler:
             several batches, and one that had to give up its slot is computed again at its next turn; so a driver
             should keep no more open than that. None: no limit.
         prefill_tokens: the most context tokens in one forward, which bounds its memory.
+        autocast: run the forwards in this lower precision over fp32 weights, as a mixed-precision trainer does.
+            Log-probs are computed in fp32 either way.
 
     Raises:
         UserError: a model that it can't run, see :func:`~sleuth.samplers.attention.check_supported`.
     """
 
-    def __init__(self, model: PreTrainedModel, *, max_rows: int | None = None, prefill_tokens: int = 4096):
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        max_rows: int | None = None,
+        prefill_tokens: int = 4096,
+        autocast: torch.dtype | None = None,
+    ):
         if prefill_tokens < 1 or (max_rows is not None and max_rows < 1):
             raise ValueError("max_rows and prefill_tokens are at least 1")
         check_supported(model)
         self.model = model
         self.max_rows = max_rows
         self.prefill_tokens = prefill_tokens
+        self.autocast = autocast
         self._store = KVStore()
         self._conversations = Conversations(self._store)
         self._weights: list[tuple[int, int]] = []
@@ -75,7 +85,8 @@ class TransformersSampler:
         order = sorted(range(len(requests)), key=lambda i: requests[i].key not in self._conversations)
         size = self.max_rows or max(1, len(requests))
         completions: dict[int, Completion] = {}
-        with sampling_mode(self.model):
+        lower = torch.autocast(self.model.device.type, self.autocast, enabled=self.autocast is not None)
+        with sampling_mode(self.model), lower:
             for first in range(0, len(order), size):
                 batch = order[first : first + size]
                 turn = self._turn([requests[i] for i in batch], params, keys)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from trl import GRPOConfig
 
-from sleuth.assembly import Parts, assemble, build_agent
+from sleuth.assembly import Parts, assemble, autocast_dtype, build_agent, build_sampler
 from sleuth.errors import RunStopped, UserError
 from sleuth.evaluation.score import Score, evaluate, score
 from sleuth.evaluation.statistics import bootstrap_interval, paired_difference
@@ -22,7 +22,6 @@ from sleuth.evaluation.table import summarise
 from sleuth.objectives import resolve
 from sleuth.recipes.loader import dump_recipe
 from sleuth.recipes.schema import Recipe
-from sleuth.samplers.transformers import TransformersSampler
 from sleuth.seeds import derive_seed
 from sleuth.training.checkpoints import remove_unfinished
 from sleuth.training.progress import Progress
@@ -74,21 +73,21 @@ def train(recipe: Recipe, run_dir: Path, *, resume: bool = False, quiet: bool = 
         raise UserError(f"{run_dir} holds no run to resume; start it without --resume")
     if not resume:
         run.refuse_existing()
-    parts = assemble(recipe, run_dir)
-    if not parts.train:
-        raise UserError("the recipe has no training questions; set data.train= or world.")
-    facts = environment(
-        seed=recipe.seed,
-        corpus_hash=parts.corpus_hash,
-        prompt_hash=parts.prompt_hash,
-        data_hash=_data_hash(parts.train),
-    )
-    if resume:
-        _same_run(run, facts)
-    else:
-        run.start(dump_recipe(recipe), facts)
-    remove_unfinished(run)
     with Progress(recipe, quiet=quiet) as progress:
+        parts = assemble(recipe, run_dir, say=progress.say)
+        if not parts.train:
+            raise UserError("the recipe has no training questions; set data.train=FILE")
+        facts = environment(
+            seed=recipe.seed,
+            corpus_hash=parts.corpus_hash,
+            prompt_hash=parts.prompt_hash,
+            data_hash=_data_hash(parts.train),
+        )
+        if resume:
+            _same_run(run, facts)
+        else:
+            run.start(dump_recipe(recipe), facts)
+        remove_unfinished(run)
         trainer = build_trainer(recipe, parts, run, progress)
         before = _score_test(recipe, parts, trainer, run, "before", progress)
         _fit(trainer, run, resume, progress)
@@ -122,7 +121,7 @@ def build_trainer(recipe: Recipe, parts: Parts, run: RunFolder, progress: Progre
         beta=0.0,  # the reference KL is our objective's, see SearchGRPOTrainer
         temperature=recipe.sampling.temperature,
         disable_dropout=True,
-        bf16=gpu,
+        bf16=autocast_dtype(recipe) is not None,
         use_cpu=not gpu,
         gradient_checkpointing=recipe.model_settings.gradient_checkpointing,
         logging_strategy="steps",
@@ -135,7 +134,7 @@ def build_trainer(recipe: Recipe, parts: Parts, run: RunFolder, progress: Progre
         dataloader_pin_memory=gpu,
         seed=recipe.seed,
     )
-    sampler = TransformersSampler(parts.model)
+    sampler = build_sampler(recipe, parts.model)
     watch = Watch(recipe, run, progress)
     trainer = SearchGRPOTrainer(
         model=parts.model,

@@ -18,7 +18,7 @@ from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from trl import SFTConfig, SFTTrainer
 
-from sleuth.assembly import Parts, assemble
+from sleuth.assembly import Parts, assemble, autocast_dtype
 from sleuth.errors import UserError
 from sleuth.recipes.loader import dump_recipe
 from sleuth.recipes.schema import Recipe
@@ -64,14 +64,14 @@ def warmstart(recipe: Recipe, out: Path, *, quiet: bool = False) -> dict[str, An
         raise UserError(f"{out} is not empty; choose another -o folder")
     out.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
-    parts = assemble(recipe, out)
     settings = recipe.warmstart
-    shown = demonstrations(recipe, parts)
-    rows, too_long = sft_rows(shown, settings.max_tokens)
-    if not rows:
-        raise UserError(f"no demonstration fits into warmstart.max_tokens={settings.max_tokens}; raise it")
-    write_rollouts(out / "demonstrations.jsonl.zst", shown)
     with Progress(recipe, quiet=quiet) as progress:
+        parts = assemble(recipe, out, say=progress.say)
+        shown = demonstrations(recipe, parts)
+        rows, too_long = sft_rows(shown, settings.max_tokens)
+        if not rows:
+            raise UserError(f"no demonstration fits into warmstart.max_tokens={settings.max_tokens}; raise it")
+        write_rollouts(out / "demonstrations.jsonl.zst", shown)
         right = sum((t.rewards.get("em") or 0.0) for t in shown) / len(shown)
         progress.say(
             f"{len(rows)} demonstrations ({right:.1%} right, {too_long} too long), "
@@ -124,7 +124,7 @@ def _trainer(
             packing=False,
             dataset_kwargs={"skip_prepare_dataset": True},
             remove_unused_columns=False,
-            bf16=gpu,
+            bf16=autocast_dtype(recipe) is not None,
             use_cpu=not gpu,
             gradient_checkpointing=recipe.model_settings.gradient_checkpointing,
             logging_steps=max(settings.steps // 50, 1),
