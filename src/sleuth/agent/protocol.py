@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from sleuth.agent.codec import TokenCodec, valid_text
 from sleuth.agent.scanner import ScannedTurn
+from sleuth.errors import UserError
 from sleuth.types import Action, Document, Part, Question, Span, StopRule, Tool
 
 
@@ -77,6 +78,18 @@ class AgentProtocol(ABC):
 
         An id of ``codec.end_ids`` is the last one, if there is any.
         """
+
+    def write_turn(self, thought: str, action: Action, last: bool = False) -> str:
+        """What the policy would write behind :meth:`opening` for this thought and action, for demonstrations.
+
+        Args:
+            thought: left out where an answer is forced.
+            action: a search or an answer; an answer where ``last`` is true.
+
+        Raises:
+            UserError: this protocol doesn't say how its turns are written.
+        """
+        raise UserError(f"{type(self).__name__} has no write_turn, so nothing can be demonstrated with it; write one")
 
     @abstractmethod
     def stop_rule(self, opened: str | None) -> StopRule:

@@ -126,6 +126,15 @@ class TagProtocol(AgentProtocol):
     def parse(self, ids: Sequence[int], opened: str | None) -> ParsedTurn:
         return self._reader.read(ids, opened)
 
+    def write_turn(self, thought: str, action: Action, last: bool = False) -> str:
+        s = self.settings
+        _, opened = self.opening(last)
+        if opened == s.answer:
+            return f" {action.text} </{s.answer}>"
+        name, content = (s.search, action.query) if action.type is ActionType.SEARCH else (s.answer, action.text)
+        turn = f" {thought} </{s.think}> <{name}> {content} </{name}>"
+        return turn if opened == s.think else f"<{s.think}>{turn}"
+
     def stop_rule(self, opened: str | None) -> StopRule:
         return self._reader.stop_rule(opened)
 

@@ -111,6 +111,18 @@ class ToolCallProtocol(AgentProtocol):
     def parse(self, ids: Sequence[int], opened: str | None) -> ParsedTurn:
         return self._reader.read(ids, opened)
 
+    def write_turn(self, thought: str, action: Action, last: bool = False) -> str:
+        _, opened = self.opening(last)
+        if opened == "answer":
+            return f" {action.text} </answer>"
+        if action.type is ActionType.SEARCH:
+            call = json.dumps({"name": "search", "arguments": {"query": action.query}}, ensure_ascii=False)
+            acted = f"<tool_call>\n{call}\n</tool_call>"
+        else:
+            acted = f"<answer> {action.text} </answer>"
+        turn = f" {thought} </think>\n{acted}"
+        return turn if opened == "think" else f"<think>{turn}"
+
     def stop_rule(self, opened: str | None) -> StopRule:
         return self._reader.stop_rule(opened)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 _WORD = re.compile(r"\w+")
 _SENTENCE_END = re.compile(r"[.!?;](?=\s)|\n")
+_AROUND = 12
 _DEFINITION = re.compile(r"\b(?:is|was|are|were)\s+")
 
 FUNCTION_WORDS = frozenset(
@@ -36,29 +37,39 @@ class Words:
         found = list(_WORD.finditer(text))
         return cls(text, tuple(m.group().casefold() for m in found), tuple(m.span() for m in found))
 
-    def find(self, phrase: str) -> int | None:
-        """Index of the first word of the first place where all of ``phrase`` stands; None where it doesn't.
+    def find(self, phrase: str) -> list[int]:
+        """Index of the first word of every place where all of ``phrase`` stands.
 
         A phrase without a letter or digit stands nowhere.
         """
         wanted = Words.of(phrase).words
-        if not wanted:
-            return None
         span = len(wanted)
-        return next((i for i in range(len(self.words) - span + 1) if self.words[i : i + span] == wanted), None)
+        return [i for i in range(len(self.words) - span + 1) if self.words[i : i + span] == wanted] if wanted else []
 
     def __contains__(self, phrase: str) -> bool:
-        return self.find(phrase) is not None
+        return bool(self.find(phrase))
 
 
-def quote(text: Words, phrase: str, before: int = 5, after: int = 2) -> str | None:
-    """``phrase`` as ``text`` has it, with up to so many words of its own sentence around it; None: it isn't there."""
-    first = text.find(phrase)
+def quote(text: Words, phrase: str, near: Collection[str] = (), words: int = 7) -> str | None:
+    """``phrase`` as ``text`` has it, with about ``words`` words of its own sentence around it; None: it isn't there.
+
+    Args:
+        near: words; of several places the one with the most of them around it is quoted.
+    """
+    wanted = {word.casefold() for word in near}
+    span = len(Words.of(phrase).words)
+
+    def company(first: int) -> int:
+        return len(wanted & set(text.words[max(first - _AROUND, 0) : first + span + _AROUND]))
+
+    first = max(text.find(phrase), key=company, default=None)
     if first is None:
         return None
-    last = first + len(Words.of(phrase).words) - 1
+    last = first + span - 1
+    before = min(first, words * 2 // 3)
+    after = min(last + words - before, len(text.words) - 1)
     inner, end = text.places[first][0], text.places[last][1]
-    start, stop = text.places[max(first - before, 0)][0], text.places[min(last + after, len(text.words) - 1)][1]
+    start, stop = text.places[first - before][0], text.places[after][1]
     for match in _SENTENCE_END.finditer(text.text, start, inner):
         start = match.end()
     boundary = _SENTENCE_END.search(text.text, end, stop)
@@ -75,6 +86,11 @@ def definition(text: Words, words: int = 5) -> str | None:
         return None
     boundary = _SENTENCE_END.search(text.text, match.end(), places[-1][1])
     return _inline(text.text[match.end() : boundary.start() if boundary else places[-1][1]]) or None
+
+
+def first_year(text: Words) -> int | None:
+    """The first number of four digits that may be a year."""
+    return next((int(word) for word in text.words if re.fullmatch(r"1\d{3}|20\d{2}", word)), None)
 
 
 def title_forms(title: str) -> list[str]:
