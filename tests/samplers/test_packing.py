@@ -18,7 +18,7 @@ def store_for(segments):
 def segment_lists(draw):
     slots = draw(st.permutations(range(draw(st.integers(1, 9)))))
     return [
-        Segment(slot, draw(st.integers(0, 90)), [100 * slot + i for i in range(draw(st.integers(1, 60)))])
+        Segment(slot, draw(st.integers(0, 90)), [100 * slot + i for i in range(draw(st.integers(1, 300)))])
         for slot in slots
     ]
 
@@ -57,9 +57,20 @@ def test_groups_cover_the_tokens_and_see_their_own_past_only(segments):
 
 
 def test_segments_of_very_different_length_are_not_padded_to_one():
-    segments = [Segment(0, 0, [1] * 10), Segment(1, 0, [1] * 12), Segment(2, 0, [1] * 900), Segment(3, 0, [1] * 2000)]
+    segments = [Segment(0, 0, [1] * 10), Segment(1, 0, [1] * 12), Segment(2, 900, [1] * 12), Segment(3, 0, [1] * 120)]
     packing, _ = Packing.of_segments(store_for(segments), segments, CPU)
-    assert [tuple(g.positions.shape) for g in packing.groups] == [(2, 12), (1, 900), (1, 2000)]
+    assert [(tuple(g.positions.shape), g.columns) for g in packing.groups] == [
+        ((2, 12), 12),
+        ((1, 12), 912),
+        ((1, 120), 120),
+    ]
+
+
+def test_long_segments_attend_in_pieces_that_see_no_more_than_they_need():
+    segments = [Segment(0, 50, [1] * 300)]
+    packing, last = Packing.of_segments(store_for(segments), segments, CPU)
+    assert sorted((g.columns, g.positions.shape[1]) for g in packing.groups) == [(178, 128), (306, 128), (350, 44)]
+    assert packing.positions[last].tolist() == [349]
 
 
 def test_next_tokens_carry_idle_slots_through_attention_only():

@@ -393,3 +393,31 @@ def test_a_model_that_it_cannot_run_is_refused_at_once():
     )  # fmt: skip
     with pytest.raises(UserError, match="sliding_attention"):
         TransformersSampler(Qwen2ForCausalLM(config))
+
+
+def test_a_lora_model_in_training_samples_with_its_adapter(qwen2, rule):
+    peft = pytest.importorskip("peft")
+    model = peft.get_peft_model(qwen2, peft.LoraConfig(target_modules=["q_proj", "v_proj"], init_lora_weights=False))
+    model.train()
+    request = requests_for({0: some_ids(0)}, rule())[0]
+    (completion,) = TransformersSampler(model).sample([request], SAMPLED)
+    assert model.training
+    model.eval()
+    with_adapter = full_forward_logprobs(model, request.ids, completion.ids)
+    torch.testing.assert_close(torch.tensor(completion.logprobs), with_adapter, atol=1e-4, rtol=0)
+    with model.disable_adapter():
+        without = full_forward_logprobs(model, request.ids, completion.ids)
+    assert (with_adapter - without).abs().max() > 0.01
+
+
+def test_gradient_checkpointing_and_dropout_are_off_while_sampling(qwen2, rule):
+    qwen2.config.attention_dropout = 0.5
+    qwen2.gradient_checkpointing_enable()
+    qwen2.train()
+    request = requests_for({0: some_ids(0)}, rule())[0]
+    (completion,) = TransformersSampler(qwen2).sample([request], SAMPLED)
+    assert qwen2.training
+    qwen2.eval()
+    torch.testing.assert_close(
+        torch.tensor(completion.logprobs), full_forward_logprobs(qwen2, request.ids, completion.ids), atol=1e-4, rtol=0
+    )
