@@ -31,6 +31,9 @@ from sleuth.types import SpanKind, Trajectory
 IGNORED = -100
 """The label of a token without loss."""
 
+SHOWN = 300
+"""How many demonstrations are kept to look at."""
+
 
 def sft_row(trajectory: Trajectory) -> dict[str, list[int]]:
     """A trajectory as ``input_ids`` and ``labels``: every token of every span, labelled where the policy wrote it."""
@@ -52,7 +55,8 @@ def sft_rows(trajectories: Sequence[Trajectory], max_tokens: int) -> tuple[list[
 def warmstart(recipe: Recipe, out: Path, *, quiet: bool = False) -> dict[str, Any]:
     """Train the recipe's model on its demonstrations and write an ordinary model folder to ``out``.
 
-    Beside the weights: ``warmstart.json`` (what was done, final loss) and ``demonstrations.jsonl.zst``.
+    Beside the weights: ``warmstart.json`` (what was done, final loss) and ``demonstrations.jsonl.zst`` (the first few
+    hundred, to look at).
 
     Returns:
         What ``warmstart.json`` holds.
@@ -71,7 +75,7 @@ def warmstart(recipe: Recipe, out: Path, *, quiet: bool = False) -> dict[str, An
         rows, too_long = sft_rows(shown, settings.max_tokens)
         if not rows:
             raise UserError(f"no demonstration fits into warmstart.max_tokens={settings.max_tokens}; raise it")
-        write_rollouts(out / "demonstrations.jsonl.zst", shown)
+        write_rollouts(out / "demonstrations.jsonl.zst", shown[:SHOWN])
         right = sum((t.rewards.get("em") or 0.0) for t in shown) / len(shown)
         progress.say(
             f"{len(rows)} demonstrations ({right:.1%} right, {too_long} too long), "
@@ -120,6 +124,7 @@ def _trainer(
             lr_scheduler_type="linear",
             warmup_steps=min(math.ceil(0.03 * settings.steps), 100),
             weight_decay=0.01,
+            adam_beta2=0.98,
             max_length=settings.max_tokens,
             packing=False,
             dataset_kwargs={"skip_prepare_dataset": True},
