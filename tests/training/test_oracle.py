@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import json
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 
 from sleuth.agent.codec import TokenCodec
 from sleuth.agent.episode import Limits
+from sleuth.agent.protocol import AgentProtocol
 from sleuth.agent.tags import TagProtocol, TagSettings
+from sleuth.agent.tool_calls import ToolCallProtocol
 from sleuth.errors import UserError
 from sleuth.retrieval.bm25 import BM25Retriever
 from sleuth.retrieval.corpus import Corpus, read_corpus
@@ -248,6 +251,34 @@ def test_a_written_turn_is_read_as_its_action(protocol):
         parsed = protocol.parse(protocol.codec.encode(protocol.write_turn("I need it.", action)), None)
         assert parsed.action == action
         assert parsed.valid
+
+
+CHAT = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls or [] %}"
+    '<tool_call>\n{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}\n</tool_call>'
+    "{% endfor %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.mark.parametrize("force_answer", [False, True])
+def test_tool_calls_are_demonstrated_in_their_own_form(force_answer, retriever, bpe_tokenizer):
+    tokenizer = copy.deepcopy(bpe_tokenizer)
+    tokenizer.chat_template = CHAT
+    protocol = ToolCallProtocol(TokenCodec(tokenizer))
+    played = one(STEPS, retriever, protocol, LIMITS.model_copy(update={"force_answer": force_answer}))
+    assert played.format_valid
+    assert len(played.queries) == 3
+    assert played.answer == "Karen Holt"
+    call = played.policy_spans[0].text.partition("<tool_call>")[2].partition("</tool_call>")[0]
+    assert json.loads(call) == {"name": "search", "arguments": {"query": played.queries[0]}}
+
+
+def test_a_protocol_that_cannot_write_turns_is_an_error_that_says_so(retriever, bpe_tokenizer):
+    class Own(TagProtocol):
+        write_turn = AgentProtocol.write_turn
+
+    with pytest.raises(UserError, match=r"Own has no write_turn"):
+        play_oracle([BRIDGE], 1, 0, retriever, Own(TokenCodec(bpe_tokenizer), TagSettings(chat=False)), LIMITS)
 
 
 def test_the_seed_decides_the_words_and_nothing_else_does(retriever, protocol):
