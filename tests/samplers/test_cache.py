@@ -26,9 +26,23 @@ def test_keys_and_values_may_differ_in_size():
     assert (keys.shape[-1], values.shape[-1]) == (4, 6)
 
 
-def test_another_number_type_starts_over():
+def test_what_is_held_follows_the_number_type():
     store = KVStore()
     store.reserve(1, 1)
-    store.layer(0, torch.zeros(1, 2, 4), torch.zeros(1, 2, 4))
-    keys, _ = store.layer(0, torch.zeros(1, 2, 4, dtype=torch.bfloat16), torch.zeros(1, 2, 4, dtype=torch.bfloat16))
-    assert keys.dtype == torch.bfloat16
+    like = torch.zeros(1, 2, 4)
+    store.layer(0, like, like)[0].fill_(1.5)
+    keys, values = store.layer(0, like.bfloat16(), like.bfloat16())
+    assert (keys.dtype, values.dtype) == (torch.bfloat16, torch.bfloat16)
+    assert (keys == 1.5).all()
+
+
+def test_slots_trade_places():
+    store = KVStore()
+    store.reserve(3, 4)
+    like = torch.zeros(1, 2, 4)
+    keys, values = store.layer(0, like, like)
+    keys += torch.arange(3.0).view(3, 1, 1, 1)
+    values -= torch.arange(3.0).view(3, 1, 1, 1)
+    store.move([0, 2], [2, 0], length=2)
+    assert keys[:, 0, :, 0].tolist() == [[2] * 2 + [0] * 62, [1] * 64, [0] * 2 + [2] * 62]
+    assert torch.equal(values, -keys)

@@ -34,11 +34,15 @@ class KVStore:
         self._layers = {layer: (self._grown(k), self._grown(v)) for layer, (k, v) in self._layers.items()}
 
     def layer(self, index: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """The keys and values of one layer, made on its first use in the shape and type of ``key`` and ``value``."""
+        """The keys and values of one layer, made on its first use for such as ``key`` and ``value``.
+
+        They follow their number type and device: what is held is converted.
+        """
         held = self._layers.get(index)
-        if held is None or held[0].dtype != key.dtype or held[0].device != key.device:
-            held = (self._empty(key), self._empty(value))
-            self._layers[index] = held
+        if held is None:
+            held = self._layers[index] = (self._empty(key), self._empty(value))
+        elif held[0].dtype != key.dtype or held[0].device != key.device:
+            held = self._layers[index] = (held[0].to(key), held[1].to(value))
         return held
 
     def move(self, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
