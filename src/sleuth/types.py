@@ -1,8 +1,8 @@
 """The nouns of Sleuth: what a rollout is made of, and the two things that it talks to.
 
-One structure, the :class:`Trajectory` of typed :class:`Span` objects, is made once by the rollout and read by everything
-else: masks, grading, credit, metrics, viewer. Nothing decodes text to find out what the rollout already knew, and
-sampled token ids are never tokenised again. This module imports nothing of ours.
+One structure, the :class:`Trajectory` of typed :class:`Span` objects, is made once by the rollout and read by all else:
+masks, grading, credit, metrics, viewer. Nothing decodes text to find out what the rollout already knew, and sampled
+token ids are never tokenised again. This module imports nothing of ours.
 """
 
 from __future__ import annotations

@@ -1,16 +1,14 @@
-"""Demonstrations as trajectories: written turns, played through the real episode."""
+"""Where a warm start's demonstrations come from: a world's demonstrator, an oracle, or a rollouts file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from sleuth.agent.episode import Episode, Limits, NeedPassages, NeedTokens
-from sleuth.agent.protocol import AgentProtocol
 from sleuth.assembly import Parts
 from sleuth.errors import UserError
 from sleuth.recipes.schema import Recipe
-from sleuth.types import Completion, Document, Question, SearchResult, SpanKind, StopReason, Trajectory
+from sleuth.training.playback import play
+from sleuth.types import Trajectory
 
 
 def demonstrations(recipe: Recipe, parts: Parts) -> list[Trajectory]:
@@ -36,36 +34,6 @@ def demonstrations(recipe: Recipe, parts: Parts) -> list[Trajectory]:
         raise UserError(f"warmstart.demonstrations={source!r} yields no demonstration")
     parts.reward(shown)
     return shown
-
-
-def play(
-    question: Question,
-    turns: Sequence[str],
-    documents: Iterable[Sequence[Document]],
-    protocol: AgentProtocol,
-    limits: Limits,
-    *,
-    id: str | None = None,
-) -> Trajectory:
-    """Written policy turns and what each search returned, as the trajectory that a rollout would have made of them.
-
-    What the environment opens itself (a prepended thought) is taken off the front of a turn. Log-probs are 0: nothing
-    was sampled.
-    """
-    episode = Episode(question, protocol, limits, id=id or question.id)
-    results = iter(documents)
-    for turn in turns:
-        if not isinstance(episode.need, NeedTokens):
-            break
-        last = episode.trajectory.spans[-1]
-        text = turn.removeprefix(last.text) if last.kind is SpanKind.HINT else turn
-        ids = protocol.codec.encode(text)
-        episode.sampled(Completion(ids, [0.0] * len(ids), StopReason.ACTION))
-        if isinstance(episode.need, NeedPassages):
-            episode.found(SearchResult(list(next(results))))
-    if not episode.done:
-        episode.abort("the demonstration ends before the rollout does")
-    return episode.trajectory
 
 
 def _of_world(recipe: Recipe, parts: Parts) -> list[Trajectory]:

@@ -19,9 +19,9 @@ from sleuth.agent.episode import Limits
 from sleuth.agent.protocol import AgentProtocol
 from sleuth.errors import UserError
 from sleuth.seeds import derive_seed
-from sleuth.training.demonstrations import play
 from sleuth.training.evidence import Words
 from sleuth.training.oracle_player import OraclePlayer
+from sleuth.training.playback import play
 from sleuth.types import Question, Retriever, SearchRequest, SpanKind, Status, Trajectory
 
 if TYPE_CHECKING:
