@@ -149,6 +149,35 @@ def test_the_rollouts_of_one_question_share_its_computation(qwen2, rule):
         assert completion.ids == alone.ids
 
 
+def test_the_instructions_before_different_questions_are_computed_once(qwen2, rule):
+    instructions = some_ids(1, 40, 41)
+    contexts = {key: [*instructions, key, *some_ids(key)] for key in range(5)}
+    contexts[5] = contexts[4]
+    contexts[6] = [*instructions[:35]]
+    for limit in (4096, 16):
+        sampler = TransformersSampler(qwen2, prefill_tokens=limit)
+        fed = Fed(qwen2)
+        requests = requests_for(contexts, rule(), limit=1)
+        completions = sampler.sample(requests, SAMPLED)
+        assert fed.take() == 34 + sum(len(contexts[key]) - 34 for key in (0, 1, 2, 3, 4, 6))
+        for request, completion in zip(requests, completions, strict=True):
+            torch.testing.assert_close(
+                torch.tensor(completion.logprobs),
+                full_forward_logprobs(qwen2, request.ids, completion.ids),
+                atol=1e-4,
+                rtol=0,
+            )
+
+
+def test_memory_is_given_back_with_the_last_conversation(qwen2, rule):
+    sampler = TransformersSampler(qwen2)
+    sampler.sample(requests_for({0: some_ids(0), 1: some_ids(1)}, rule(), limit=2), SAMPLED)
+    sampler.release([0])
+    assert sampler._store.columns > 0
+    sampler.release([1])
+    assert sampler._store.columns == 0
+
+
 def test_prefill_is_bounded(qwen2, rule):
     sampler = TransformersSampler(qwen2, prefill_tokens=16)
     fed = Fed(qwen2)

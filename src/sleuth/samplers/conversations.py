@@ -20,10 +20,15 @@ class Conversation:
 
     def keep_prefix_of(self, ids: Sequence[int]) -> None:
         """Void all that differs from ``ids``, and the last of those in any case: its logits are still to be had."""
-        usable = min(len(self.ids), len(ids) - 1)
-        if self.ids[:usable] != ids[:usable]:
-            usable = next(i for i in range(usable) if self.ids[i] != ids[i])
-        del self.ids[usable:]
+        del self.ids[min(common_length(self.ids, ids), len(ids) - 1) :]
+
+
+def common_length(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many ids two contexts have in common at the beginning."""
+    shorter = min(len(a), len(b))
+    if a[:shorter] == b[:shorter]:
+        return shorter
+    return next(i for i in range(shorter) if a[i] != b[i])
 
 
 class Conversations:

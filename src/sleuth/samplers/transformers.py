@@ -11,11 +11,14 @@ from transformers import PreTrainedModel
 
 from sleuth.samplers.attention import check_supported, packed_forward, sampling_mode
 from sleuth.samplers.cache import KVStore
-from sleuth.samplers.conversations import Conversation, Conversations
+from sleuth.samplers.conversations import Conversation, Conversations, common_length
 from sleuth.samplers.draw import draw, uniforms
 from sleuth.samplers.packing import Packing, Segment
 from sleuth.samplers.turn import Turn
 from sleuth.types import Completion, SampleRequest, SamplingParams
+
+_WORTH_SHARING = 32
+"""Tokens that new contexts have in common, from which on a forward of their own pays."""
 
 _ROOM = 128
 """Tokens of a turn that room is made for at once; a longer turn makes more as it goes."""
@@ -25,8 +28,9 @@ class TransformersSampler:
     """Samples one turn for a whole batch of conversations and keeps their keys and values for the next.
 
     A context that extends what was computed for its key costs its new tokens only; of any other, the part that it
-    shares with it is kept and the rest computed again. Contexts that are new and equal in one call (the rollouts of
-    one question) are computed once. Ids and log-probs are those that were sampled: nothing is decoded or tokenised.
+    shares with it is kept and the rest computed again. What several contexts of one call have in common is computed
+    once: the whole prompt of one question's rollouts, the instructions before different questions. Ids and log-probs
+    are those that were sampled: nothing is decoded or tokenised.
 
     A draw depends on its own logits and its own seed, never on who else is in the batch. Logits themselves may differ
     in their last bits between batch shapes, as floating point does; no more than that.
@@ -34,7 +38,8 @@ class TransformersSampler:
     Changed weights are noticed and void what was computed, so that a trainer may share its model. (Writes through
     ``.data`` go unseen: call :meth:`clear` after one.) The model may be in training mode, and is put back into it.
 
-    Memory is conversations x longest context x 2 x layers x key heads x head size numbers, kept until :meth:`release`.
+    Memory is conversations x longest context x 2 x layers x key heads x head size numbers, given back when the last
+    conversation is released.
 
     Args:
         model: decoder-only with full causal attention; LoRA and the like are fine.
@@ -95,6 +100,8 @@ class TransformersSampler:
 
     def release(self, keys: Iterable[Hashable]) -> None:
         self._conversations.release(keys)
+        if not len(self._conversations):
+            self._store.clear()
 
     def clear(self) -> None:
         """Forget every conversation and give the memory back."""
@@ -117,19 +124,40 @@ class TransformersSampler:
             1 + max(c.slot for c in conversations), max(len(r.ids) + min(r.max_new_tokens, _ROOM) for r in requests)
         )
         self._conversations.move_together(conversations, longest=0)
+        self._share_beginning(requests, conversations)
         logits = self._prefill(requests, conversations)
         return self._decode(requests, conversations, logits, params)
 
+    def _share_beginning(self, requests: Sequence[SampleRequest], conversations: Sequence[Conversation]) -> None:
+        """Compute what all new contexts begin with once, if it is worth a forward of its own."""
+        new = [row for row, conversation in enumerate(conversations) if not conversation.ids]
+        contexts = [requests[row].ids for row in new]
+        # In lexicographic order, what the first and the last begin with is what all begin with.
+        lowest, highest = min(contexts, default=[]), max(contexts, default=[])
+        if lowest == highest:  # one question or none: its rollouts are the same context, which is computed once anyway
+            return
+        common = lowest[: min(common_length(lowest, highest), *(len(ids) - 1 for ids in contexts))]
+        if len(common) < _WORTH_SHARING:
+            return
+        first, *others = (conversations[row] for row in new)
+        for start in range(0, len(common), self.prefill_tokens):
+            segment = Segment(first.slot, start, common[start : start + self.prefill_tokens])
+            packing, last = Packing.of_segments(self._store, [segment], self.model.device)
+            packed_forward(self.model, packing, last)
+        self._store.move([first.slot] * len(others), [c.slot for c in others], len(common))
+        for row in new:
+            conversations[row].ids = list(common)
+
     def _prefill(self, requests: Sequence[SampleRequest], conversations: Sequence[Conversation]) -> Tensor:
-        """Compute what is new in the contexts.
+        """Compute what is new in the contexts, once for those that are the same.
 
         Returns:
             (B, V) logits after the last token of each context.
         """
-        computed_by: dict[tuple[int, ...], int] = {}
+        computed_by: dict[tuple[int, tuple[int, ...]], int] = {}
         source = [
-            computed_by.setdefault(tuple(r.ids), row) if not c.ids else row
-            for row, (r, c) in enumerate(zip(requests, conversations, strict=True))
+            computed_by.setdefault((len(conversation.ids), tuple(request.ids)), row)
+            for row, (request, conversation) in enumerate(zip(requests, conversations, strict=True))
         ]
         logits: list[Tensor] = []
         row_of: dict[int, int] = {}  # of ``logits``
