@@ -106,8 +106,12 @@ class Packing:
         Returns:
             the packing, and the (segments,) index of each segment's last token in it.
         """
-        pieces = [piece for segment in segments for piece in _pieces(segment)]
-        segment_of = [i for i, segment in enumerate(segments) for _ in _pieces(segment)]
+        pieces: list[Segment] = []
+        segment_of: list[int] = []
+        for i, segment in enumerate(segments):
+            cut = _pieces(segment)
+            pieces += cut
+            segment_of += [i] * len(cut)
         members = _groups(pieces)
         order = [i for group in members for i in group]
         packed = [pieces[i] for i in order]
@@ -162,6 +166,8 @@ class Packing:
 
 
 def _pieces(segment: Segment) -> list[Segment]:
+    if segment.count <= _QUERIES:
+        return [segment]
     return [
         Segment(segment.slot, segment.start + first, segment.ids[first : first + _QUERIES])
         for first in range(0, segment.count, _QUERIES)

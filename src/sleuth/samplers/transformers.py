@@ -207,15 +207,16 @@ class TransformersSampler:
     ) -> list[Completion]:
         """Sample from (B, V) logits on until every conversation has stopped; who has stopped takes no further part."""
         device = logits.device
+        drawn_on = torch.device("cpu") if device.type == "mps" else device  # Apple's GPUs have no double precision
         turn = Turn(requests, logits.shape[-1])
         completions: dict[int, Completion] = {}
         # From here on one entry for each row that still samples, in the order of the rows of ``logits``.
         rows = np.arange(len(requests))
-        lengths = torch.tensor([len(r.ids) for r in requests], device=device)
-        numbers = uniforms([r.seed for r in requests], max(r.max_new_tokens for r in requests)).to(device)
+        lengths = torch.tensor([len(r.ids) for r in requests], device=drawn_on)
+        numbers = uniforms([r.seed for r in requests], max(r.max_new_tokens for r in requests)).to(drawn_on)
         slots, span, longest = lengths, 0, 0
         while True:
-            tokens, logprobs = draw(logits, numbers[:, turn.step], params)
+            tokens, logprobs = draw(logits.to(drawn_on), numbers[:, turn.step], params)
             stopped = turn.add(rows, tokens.cpu().numpy(), logprobs.cpu().numpy())
             for row, completion in stopped.items():
                 # The last token is never fed: its keys and values come with the next turn's context.
@@ -228,11 +229,11 @@ class TransformersSampler:
                 span = self._conversations.move_together(list(busy.values()), int(lengths.max()) + turn.step - 1)
                 left = sorted(busy, key=lambda n: busy[n].slot)
                 slots = torch.tensor([busy[n].slot for n in left], device=device)
-                index = torch.tensor(left, device=device)
+                index = torch.tensor(left, device=drawn_on)
                 rows, tokens, lengths, numbers = rows[left], tokens[index], lengths[index], numbers[index]
                 longest = int(lengths.max())
             columns = longest + turn.step
             self._store.reserve(0, columns)
-            positions = lengths + (turn.step - 1)
-            packing = Packing.of_next_tokens(self._store, tokens, slots, positions, span, columns)
+            positions = (lengths + (turn.step - 1)).to(device)
+            packing = Packing.of_next_tokens(self._store, tokens.to(device), slots, positions, span, columns)
             logits = packed_forward(self.model, packing)
