@@ -49,6 +49,21 @@ def test_the_run_folder_holds_what_the_readme_says(unbroken):
     assert {"versions", "seed", "corpus_hash", "prompt_hash"} <= environment.keys()
 
 
+def test_the_kept_checkpoint_has_a_card_that_says_how_it_scored(unbroken):
+    path, summary = unbroken
+    card = (path / summary["checkpoint"] / "README.md").read_text()
+    assert "Test questions after training, sampled" in card
+    assert "grpo" in card
+    assert "ot comparable" not in card
+
+
+def test_training_on_development_rows_is_said_in_table_and_card(small, tmp_path):
+    summary = train(small("data.comparable=false", "trainer.steps=1"), tmp_path / "run", quiet=True)
+    assert summary["comparable"] is False
+    card = (tmp_path / "run" / summary["checkpoint"] / "README.md").read_text()
+    assert "Not comparable with published figures" in card
+
+
 def test_rollouts_are_written_with_ids_masks_and_rewards(unbroken):
     path, _ = unbroken
     trajectories = list(read_rollouts(path / "rollouts" / "step-000003.jsonl.zst"))

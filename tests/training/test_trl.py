@@ -142,7 +142,7 @@ def test_reference_kl_is_logged_and_starts_at_zero(built):
 
 
 def test_lora_trains_adapters_only(built):
-    trainer, parts = built("model_settings.lora=4", "trainer.steps=1", "trainer.lr=0.01")
+    trainer, _ = built("model_settings.lora=4", "trainer.steps=1", "trainer.lr=0.01")
     before = {n: p.detach().clone() for n, p in trainer.model.named_parameters()}
     trainer.train()
     changed = {n for n, p in trainer.model.named_parameters() if not torch.equal(p, before[n])}

@@ -13,7 +13,10 @@ from sleuth.training.warmstart import IGNORED, sft_row, sft_rows, warmstart
 from sleuth.types import Document, Question, SpanKind, Status
 from sleuth.world.tiny import make_tiny_tokenizer
 
-TURNS = ["<think> first find age of anna </think> <search> anna age </search>", "<think> it is otto </think> <answer> otto </answer>"]  # fmt: skip
+TURNS = [
+    "<think> first find age of anna </think> <search> anna age </search>",
+    "<think> it is otto </think> <answer> otto </answer>",
+]
 QUESTION = Question("q", "who is rival of anna ?", ["otto"])
 FOUND = [[Document("1", "anna", "anna rival is otto")]]
 
@@ -65,9 +68,14 @@ def test_a_warm_start_leaves_a_model_that_has_learned(small, tmp_path):
 
     out = tmp_path / "warm"
     summary = warmstart(
-        small("warmstart={count: 120, steps: 40, batch: 12, lr: 0.01}", "limits.max_turn_tokens=48", "limits.max_tokens=256"),
-        out, quiet=True,
-    )  # fmt: skip
+        small(
+            "warmstart={count: 120, steps: 40, batch: 12, lr: 0.01}",
+            "limits.max_turn_tokens=48",
+            "limits.max_tokens=256",
+        ),
+        out,
+        quiet=True,
+    )
     assert summary["loss_last"] < 0.7 * summary["loss_first"]
     assert json.loads((out / "warmstart.json").read_text()) == summary
     assert load_model(str(out)).num_parameters() > 0

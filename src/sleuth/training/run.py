@@ -18,12 +18,13 @@ from sleuth.assembly import Parts, assemble, autocast_dtype, build_agent, build_
 from sleuth.errors import RunStopped, UserError
 from sleuth.evaluation.score import Score, evaluate, score
 from sleuth.evaluation.statistics import bootstrap_interval, paired_difference
-from sleuth.evaluation.table import summarise
+from sleuth.evaluation.table import SetScores, summarise
 from sleuth.objectives import resolve
 from sleuth.recipes.loader import dump_recipe
 from sleuth.recipes.schema import Recipe
 from sleuth.seeds import derive_seed
 from sleuth.training.checkpoints import remove_unfinished
+from sleuth.training.model_card import model_card
 from sleuth.training.progress import Progress
 from sleuth.training.run_folder import RunFolder, environment, write_text
 from sleuth.training.trl import SearchGRPOTrainer
@@ -278,20 +279,23 @@ def _summarise(
         "questions": len(parts.test),
         "comparable": recipe.data.comparable,
     }
+    scores: dict[str, dict[str, list[SetScores]]] = {}
     for mode in before:
         first, second = (
             score(before[mode], parts.reward.settings.grader),
             score(after[mode], parts.reward.settings.grader),
         )
-        summary[mode] = {
-            "before": {line.name: line.as_json() for line in summarise(first)},
-            "after": {line.name: line.as_json() for line in summarise(second)},
-            "gain_em": _gain(first, second),
-        }
+        scores[mode] = {"before": summarise(first), "after": summarise(second)}
+        summary[mode] = {when: {line.name: line.as_json() for line in lines} for when, lines in scores[mode].items()}
+        summary[mode]["gain_em"] = _gain(first, second)
         if mode == "sampled":
             for when, rows in (("before", first), ("after", second)):
                 em = bootstrap_interval([row.em for row in rows if row.em is not None])
                 summary |= {f"em_{when}": em.mean, f"em_{when}_interval": [em.low, em.high]}
+    if kept is not None:
+        sources = sorted({q.data_source or "questions" for q in parts.train})
+        recorded = json.loads(run.environment.read_text(encoding="utf-8"))
+        write_text(run.checkpoint(kept) / "README.md", model_card(recipe, recorded, scores, sources))
     write_text(run.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     return summary
 
