@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import signal
 import time
 from collections.abc import Sequence
@@ -106,6 +107,8 @@ def build_trainer(recipe: Recipe, parts: Parts, run: RunFolder, progress: Progre
         raise UserError("sampling.temperature=0 gives every rollout of a group the same answer; set it above 0")
     plan = BatchPlan.of(recipe)
     gpu = torch.cuda.is_available()
+    if "tensorboard" in t.track:
+        os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(run.path / "tensorboard"))
     args = GRPOConfig(
         output_dir=str(run.checkpoints),
         per_device_train_batch_size=plan.micro_batch,

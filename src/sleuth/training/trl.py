@@ -147,7 +147,8 @@ class SearchGRPOTrainer(GRPOTrainer):
             "completion_ids": [t.completion_ids or [pad] for t in self._trajectories],
             "logprobs": [t.completion_logprobs or [0.0] for t in self._trajectories],
             "env_mask": [
-                [0] * len(t.completion_mask) if t.failed else (t.completion_mask or [0]) for t in self._trajectories
+                [0] * max(len(t.completion_mask), 1) if t.failed else t.completion_mask or [0]
+                for t in self._trajectories
             ],
         }
 
