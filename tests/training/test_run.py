@@ -30,7 +30,7 @@ def unbroken(tmp_path_factory):
     from sleuth.recipes.loader import load_recipe
 
     path = tmp_path_factory.mktemp("unbroken") / "run"
-    recipe = load_recipe("laptop", [*SMALL, "reward={em: 1.0, token_cost: 0.01}", "trainer.save_every=2"])
+    recipe = load_recipe("laptop", [*SMALL, "trainer.save_every=2"])
     return path, train(recipe, path, quiet=True)
 
 
@@ -64,6 +64,12 @@ def test_training_on_development_rows_is_said_in_table_and_card(small, tmp_path)
     assert "Not comparable with published figures" in card
 
 
+def test_the_loss_moves(unbroken):
+    records = RunFolder(unbroken[0]).read_metrics()
+    assert any(r["loss"] != 0 for r in records)
+    assert any(r["ratio/mean"] != 1 for r in records)
+
+
 def test_rollouts_are_written_with_ids_masks_and_rewards(unbroken):
     path, _ = unbroken
     trajectories = list(read_rollouts(path / "rollouts" / "step-000003.jsonl.zst"))
@@ -91,7 +97,7 @@ def test_a_killed_run_resumes_to_the_numbers_of_the_unbroken_one(unbroken, tmp_p
     """V4, through the real command line."""
     path = tmp_path / "run"
     command = [sys.executable, "-m", "sleuth.cli", "train"]
-    settings = [*SMALL, "reward={em: 1.0, token_cost: 0.01}", "trainer.save_every=2"]
+    settings = [*SMALL, "trainer.save_every=2"]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen([*command, "laptop", *settings, "-o", str(path)], env=env, stderr=subprocess.PIPE)
     deadline = time.time() + 240
@@ -138,10 +144,5 @@ def test_a_dead_retriever_stops_the_run_with_a_line_that_says_so(small, tmp_path
         "    return Dead()\n"
     )
     monkeypatch.chdir(tmp_path)
-    # Random weights seldom search; with no share of failures allowed, one is enough.
-    recipe = small(
-        "retriever.kind=dead:make", "trainer.max_failed_share=0.0", "trainer.steps=200", "trainer.eval_every=0",
-        "limits.max_turn_tokens=48", "limits.max_tokens=200",
-    )  # fmt: skip
     with pytest.raises(RunFailed, match="connection refused"):
-        train(recipe, tmp_path / "run", quiet=True)
+        train(small("retriever.kind=dead:make", "data.test_limit=2"), tmp_path / "run", quiet=True)

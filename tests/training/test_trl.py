@@ -87,14 +87,16 @@ def test_no_token_of_the_environment_has_loss(built):
     assert (leaves[0].grad[policy] != 0).all()
 
 
-def test_a_step_split_into_micro_batches_trains_the_same_weights(built):
-    """Two passes an update or one: same gradient, so same weights up to rounding."""
-    weights = []
+def test_a_step_split_into_micro_batches_makes_the_same_update(built):
+    """Two passes an update or six rows at once. Adam turns rounding in tiny gradients into whole steps, hence norms."""
+    moves = []
     for micro in (6, 2):
-        trainer, parts = built(f"trainer.micro_batch={micro}", "trainer.steps=1", "trainer.save_every=0")
+        trainer, parts = built(f"trainer.micro_batch={micro}", "trainer.steps=1", "trainer.eval_every=0")
+        start = torch.cat([p.detach().flatten().clone() for p in parts.model.parameters()])
         trainer.train()
-        weights.append(torch.cat([p.detach().flatten() for p in parts.model.parameters()]))
-    torch.testing.assert_close(weights[0], weights[1], rtol=1e-4, atol=1e-5)
+        moves.append(torch.cat([p.detach().flatten() for p in parts.model.parameters()]) - start)
+    assert moves[0].norm() > 0
+    assert (moves[0] - moves[1]).norm() < 0.02 * moves[0].norm()
 
 
 def test_rollouts_whose_retriever_failed_train_nothing(built):
@@ -104,10 +106,6 @@ def test_rollouts_whose_retriever_failed_train_nothing(built):
         SearchResult(error="down") if i % 2 else r for i, r in enumerate(inner(requests, k))
     ]
     trainer._agent.retriever = type("Flaky", (), {"search": staticmethod(failing)})()
-    # Random weights seldom search: write the query for them.
-    codec = parts.codec
-    search = codec.encode("<search> age </search>")
-    trainer._agent.sampler.sample = _always(search)
     batch, trajectories = _first_batch(trainer)
     failed = [i for i, t in enumerate(trajectories) if t.failed]
     assert failed
@@ -116,12 +114,6 @@ def test_rollouts_whose_retriever_failed_train_nothing(built):
     assert not policy[failed].any()
     assert not batch["advantages"][failed].any()
     assert trainer.batch_metrics["share/retriever_failed"] == len(failed) / 12
-
-
-def _always(ids):
-    from sleuth.types import Completion, StopReason
-
-    return lambda requests, params: [Completion(ids, [-1.0] * len(ids), StopReason.ACTION) for _ in requests]
 
 
 def test_on_policy_ratios_are_exactly_one(built):

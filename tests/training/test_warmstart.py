@@ -69,9 +69,8 @@ def test_a_warm_start_leaves_a_model_that_has_learned(small, tmp_path):
     out = tmp_path / "warm"
     summary = warmstart(
         small(
+            "model=tiny-untrained",
             "warmstart={count: 120, steps: 40, batch: 12, lr: 0.01}",
-            "limits.max_turn_tokens=48",
-            "limits.max_tokens=256",
         ),
         out,
         quiet=True,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # TRL reports each trainer otherwise
 
 import torch
 from datasets import Dataset
@@ -220,8 +221,9 @@ class SearchGRPOTrainer(GRPOTrainer):
         result = self._objective.token_loss(tokens, inputs["step_totals"])
         loss = result.loss.sum()
         self._record(tokens, result, entropy, loss)
-        # The trainer divides by the number of micro-batches; our shares are of the whole step already.
-        return loss * self.current_gradient_accumulation_steps
+        # Our shares are of the whole step already. Engines that know of no such losses divide by the number of passes.
+        divided = not getattr(self, "loss_is_scaled_for_ga", False)
+        return loss * self.current_gradient_accumulation_steps if divided else loss
 
     def _record(self, tokens: Tokens, result: Any, entropy: Tensor, loss: Tensor) -> None:
         count = int(tokens.mask.sum())
