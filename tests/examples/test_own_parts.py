@@ -51,7 +51,7 @@ def test_the_own_retriever_finds_passages_by_their_title_and_stays_in_its_part(r
 def test_the_own_protocol_shows_the_present_first(recipe, word_tokenizer):
     protocol = build_protocol(recipe, TokenCodec(word_tokenizer), build_tools(recipe))
     past, present = Document("1", "anna", "anna rival was karl"), Document("2", "anna", "anna rival is otto")
-    assert protocol.observation([past, present], False).body == "anna rival is otto . anna rival was karl"
+    assert protocol.observation([past, present], False).body == "anna rival is otto anna rival was karl"
 
 
 def test_the_own_tool_is_called_in_a_rollout(recipe, bpe_tokenizer):
