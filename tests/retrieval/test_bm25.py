@@ -262,3 +262,14 @@ def test_the_index_keeps_no_state_between_settings():
     corpus = Corpus([Document("1", "", "red"), Document("2", "", "red red red red")])
     assert ids(search(BM25Retriever(corpus, low), "red")) == [["1", "2"]]
     assert ids(search(BM25Retriever(corpus, high), "red")) == [["2", "1"]]
+
+
+def test_prepared_parts_are_not_built_again_and_unknown_ones_are_left(monkeypatch):
+    corpus = Corpus([Document("1", "a", "one"), Document("2", "b", "two")], ["x", "y"])
+    retriever = BM25Retriever(corpus)
+    retriever.prepare(["x", None, "nowhere"])
+    monkeypatch.setattr(bm25, "_Index", None)
+    assert ids(search(retriever, "one", corpus="x")) == [["1"]]
+    assert ids(search(retriever, "two")) == [["2"]]
+    with pytest.raises(TypeError):
+        search(retriever, "two", corpus="y")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -81,6 +81,11 @@ class BM25Retriever:
                 for position in same:
                     results[position].documents = [replace(document, score=score) for document, score in found]
         return results
+
+    def prepare(self, parts: Iterable[str | None]) -> None:
+        """Build the indexes of these parts (None: of the whole corpus) now, so that no search has to wait for one."""
+        for part in parts:
+            self._index(part)
 
     def _index(self, part: str | None) -> _Index | None:
         index = self._indexes.get(part)

@@ -138,6 +138,8 @@ def build_trainer(recipe: Recipe, parts: Parts, run: RunFolder, progress: Progre
         dataloader_pin_memory=gpu,
         seed=recipe.seed,
     )
+    if hasattr(parts.retriever, "prepare"):
+        parts.retriever.prepare({q.corpus for q in parts.train})
     sampler = build_sampler(recipe, parts.model)
     watch = Watch(recipe, run, progress)
     trainer = SearchGRPOTrainer(
