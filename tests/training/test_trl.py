@@ -7,6 +7,7 @@ from sleuth.assembly import assemble
 from sleuth.training.progress import Progress
 from sleuth.training.run import build_trainer
 from sleuth.training.run_folder import RunFolder
+from sleuth.training.trl import _model_inputs, sorted_by_length
 from sleuth.types import SearchResult
 
 
@@ -150,3 +151,35 @@ def test_with_lora_the_reference_is_the_model_without_its_adapters(built):
     difference = (batch["ref_per_token_logps"] - batch["old_per_token_logps"])[policy]
     assert difference.abs().max() < 1e-5
     assert trainer._reference is None
+
+
+def test_padding_that_a_whole_pass_shares_is_not_computed_and_changes_nothing(built):
+    trainer, _ = built()
+    batch, trajectories = _first_batch(trainer)
+    assert len({len(t.completion_ids) for t in trajectories}) > 1
+    computed = []
+    hook = trainer.model.register_forward_pre_hook(
+        lambda module, args, kwargs: computed.append(kwargs["input_ids"].numel()), with_kwargs=True
+    )
+    inputs = _model_inputs(batch)
+    one_by_one, entropy, _ = trainer._get_per_token_logps_and_entropies(
+        trainer.model, *inputs, batch_size=1, compute_entropy=True
+    )
+    hook.remove()
+    assert sum(computed) == sum(len(t.prompt_ids) + len(t.completion_ids) for t in trajectories)
+    together, other, _ = trainer._get_per_token_logps_and_entropies(trainer.model, *inputs, compute_entropy=True)
+    real = batch["completion_mask"].bool()
+    assert one_by_one.shape == batch["completion_ids"].shape
+    torch.testing.assert_close(one_by_one[real], together[real], rtol=0, atol=1e-4)
+    torch.testing.assert_close(entropy[real], other[real], rtol=0, atol=1e-4)
+
+
+def test_sorting_an_update_by_length_keeps_every_row_whole():
+    parts = [
+        {"completion_mask": torch.tensor([[1, 1, 1], [1, 0, 0]]), "name": ["long", "short"], "count": torch.tensor(7)},
+        {"completion_mask": torch.tensor([[1, 1, 0], [0, 0, 0]]), "name": ["middle", "none"], "count": torch.tensor(7)},
+    ]
+    out = sorted_by_length(parts)
+    assert [part["name"] for part in out] == [["none", "short"], ["middle", "long"]]
+    assert [part["completion_mask"].sum(-1).tolist() for part in out] == [[0, 1], [2, 3]]
+    assert all(part["count"] == 7 for part in out)

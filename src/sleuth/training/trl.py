@@ -19,7 +19,7 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # TRL reports each train
 
 import torch
 from datasets import Dataset
-from torch import Tensor
+from torch import Tensor, nn
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head, use_adapter
 
@@ -193,15 +193,48 @@ class SearchGRPOTrainer(GRPOTrainer):
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
         before = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
-        if self._buffered_inputs is not before and self._buffered_inputs is not None:
-            parts = self._buffered_inputs
-            per_update = self.args.gradient_accumulation_steps
-            for start in range(0, len(parts), per_update):
-                update = parts[start : start + per_update]
-                totals = sum((StepTotals.of(p["tool_mask"] * p["completion_mask"]) for p in update), StepTotals(0, 0))
-                for part in update:
-                    part["step_totals"] = totals
-        return inputs
+        parts = self._buffered_inputs
+        if parts is None or parts is before:  # a part of the batch in work, or an evaluation
+            return inputs
+        per_update = self.args.gradient_accumulation_steps
+        for start in range(0, len(parts), per_update):
+            update = sorted_by_length(parts[start : start + per_update])
+            totals = sum((StepTotals.of(p["tool_mask"] * p["completion_mask"]) for p in update), StepTotals(0, 0))
+            parts[start : start + per_update] = [part | {"step_totals": totals} for part in update]
+        return parts[self._step % len(parts)]
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        compute_entropy: bool = False,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """TRL's, on every pass without the columns that are padding in all of its rows.
+
+        TRL pads a whole rollout batch to its longest row, which multi-turn rollouts differ from by a lot.
+        """
+        log_probs, entropies = [], []
+        for start in range(0, len(input_ids), batch_size or len(input_ids)):
+            rows = slice(start, start + (batch_size or len(input_ids)))
+            used = attention_mask[rows].any(dim=0).nonzero()
+            first, end = int(used[0]), int(used[-1]) + 1
+            cut = input_ids.size(1) - end
+            p, h, _ = super()._get_per_token_logps_and_entropies(
+                model,
+                input_ids[rows, first:end],
+                attention_mask[rows, first:end],
+                logits_to_keep - cut,
+                compute_entropy=compute_entropy,
+                **kwargs,
+            )
+            log_probs.append(nn.functional.pad(p, (0, cut)))
+            if h is not None:
+                entropies.append(nn.functional.pad(h, (0, cut)))
+        return torch.cat(log_probs), torch.cat(entropies) if entropies else None, None
 
     # Loss ---------------------------------------------------------------------------------------------------------
 
@@ -220,6 +253,7 @@ class SearchGRPOTrainer(GRPOTrainer):
         )
         result = self._objective.token_loss(tokens, inputs["step_totals"])
         loss = result.loss.sum()
+        assert entropy is not None  # asked for above
         self._record(tokens, result, entropy, loss)
         # Our shares are of the whole step already. Engines that know of no such losses divide by the number of passes.
         divided = not getattr(self, "loss_is_scaled_for_ga", False)
@@ -251,6 +285,30 @@ class SearchGRPOTrainer(GRPOTrainer):
 
 def _rollout(prompts: list[str], trainer: Any) -> dict[str, Any]:
     return trainer.roll_out()
+
+
+def sorted_by_length(parts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same rows in as many parts, rows of like length together, so that a pass has little padding.
+
+    The order within an update changes nothing but rounding.
+
+    Args:
+        parts: micro-batches of one update; values are (B, …) tensors, lists of B, or the same for all.
+    """
+    size = len(parts[0]["completion_mask"])
+    whole: dict[str, Any] = {}
+    for key, value in parts[0].items():
+        if isinstance(value, Tensor) and value.dim():
+            whole[key] = torch.cat([part[key] for part in parts])
+        elif isinstance(value, list):
+            whole[key] = [x for part in parts for x in part[key]]
+    order = whole["completion_mask"].sum(-1).argsort(stable=True)
+    sorted_parts = []
+    for n, part in enumerate(parts):
+        rows = order[n * size : (n + 1) * size]
+        taken = {k: v[rows] if isinstance(v, Tensor) else [v[i] for i in rows.tolist()] for k, v in whole.items()}
+        sorted_parts.append(part | taken)
+    return sorted_parts
 
 
 def _model_inputs(batch: dict[str, Any]) -> tuple[Tensor, Tensor, int]:
