@@ -74,6 +74,7 @@ def test_no_token_of_the_environment_has_loss(built):
 
     def spy(*args, **kwargs):
         logp, entropy, aux = type(trainer)._get_per_token_logps_and_entropies(trainer, *args, **kwargs)
+        logp = torch.where(policy, logp, -1.0)  # what stands there otherwise is 0
         leaves.append(logp.detach().requires_grad_())
         return leaves[-1], entropy, aux
 
@@ -153,25 +154,41 @@ def test_with_lora_the_reference_is_the_model_without_its_adapters(built):
     assert trainer._reference is None
 
 
-def test_padding_that_a_whole_pass_shares_is_not_computed_and_changes_nothing(built):
+def test_neither_shared_padding_nor_passages_cost_what_nobody_reads(built):
     trainer, _ = built()
+    computed, projected = [], []
+
+    def count(module, args, kwargs):
+        if "labels" in kwargs:
+            computed.append(kwargs["input_ids"].numel())
+            projected.append(int((kwargs["labels"] != -100).sum()))
+
+    trainer.model.register_forward_pre_hook(count, with_kwargs=True)
+    trainer.args.per_device_train_batch_size = 1
     batch, trajectories = _first_batch(trainer)
-    assert len({len(t.completion_ids) for t in trajectories}) > 1
-    computed = []
-    hook = trainer.model.register_forward_pre_hook(
-        lambda module, args, kwargs: computed.append(kwargs["input_ids"].numel()), with_kwargs=True
-    )
-    inputs = _model_inputs(batch)
-    one_by_one, entropy, _ = trainer._get_per_token_logps_and_entropies(
-        trainer.model, *inputs, batch_size=1, compute_entropy=True
-    )
-    hook.remove()
+    one_by_one = batch["old_per_token_logps"]
     assert sum(computed) == sum(len(t.prompt_ids) + len(t.completion_ids) for t in trajectories)
-    together, other, _ = trainer._get_per_token_logps_and_entropies(trainer.model, *inputs, compute_entropy=True)
-    real = batch["completion_mask"].bool()
-    assert one_by_one.shape == batch["completion_ids"].shape
-    torch.testing.assert_close(one_by_one[real], together[real], rtol=0, atol=1e-4)
-    torch.testing.assert_close(entropy[real], other[real], rtol=0, atol=1e-4)
+    assert sum(projected) == sum(t.policy_tokens for t in trajectories)
+    policy = (batch["completion_mask"] * batch["tool_mask"]).bool()
+    trainer._scoring = policy
+    together, entropy, _ = trainer._get_per_token_logps_and_entropies(trainer.model, *_model_inputs(batch))
+    torch.testing.assert_close(one_by_one, together, rtol=0, atol=1e-4)
+    assert (entropy[policy] > 0).any()
+    assert not together[~policy].any()
+
+
+def test_a_pass_of_failed_rollouts_still_has_a_gradient_of_zero(built):
+    from sleuth.objectives.aggregation import StepTotals
+
+    trainer, _ = built()
+    batch, _ = _first_batch(trainer)
+    batch["tool_mask"] = torch.zeros_like(batch["tool_mask"])
+    batch["step_totals"] = StepTotals(tokens=100, rollouts=12)
+    trainer.current_gradient_accumulation_steps = 1
+    loss = trainer.compute_loss(trainer.model, batch)
+    loss.backward()
+    assert loss == 0
+    assert all(p.grad is None or not p.grad.any() for p in trainer.model.parameters())
 
 
 def test_sorting_an_update_by_length_keeps_every_row_whole():

@@ -81,6 +81,7 @@ class SearchGRPOTrainer(GRPOTrainer):
         self._on_batch = on_batch
         self._trajectories: list[Trajectory] = []
         self._pending: list[Question] = []
+        self._scoring: Tensor | None = None
         self._ratios = RatioStatistics()
         self._update_losses: list[Tensor] = []
         self._entropies: list[tuple[Tensor, int]] = []
@@ -212,48 +213,68 @@ class SearchGRPOTrainer(GRPOTrainer):
         batch_size: int | None = None,
         compute_entropy: bool = False,
         **kwargs: Any,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """TRL's, on every pass without the columns that are padding in all of its rows.
+    ) -> tuple[Tensor, Tensor | None, None]:
+        """(B, T) log-probs and entropies of policy tokens, 0 elsewhere, without the work that nobody reads.
 
-        TRL pads a whole rollout batch to its longest row, which multi-turn rollouts differ from by a lot.
+        TRL pads a whole rollout batch to its longest row and scores every token of a completion. Here no pass computes
+        the columns that are padding in all of its rows, and only policy tokens meet the vocabulary: in a search rollout
+        most tokens are passages.
         """
-        log_probs, entropies = [], []
-        for start in range(0, len(input_ids), batch_size or len(input_ids)):
-            rows = slice(start, start + (batch_size or len(input_ids)))
+        policy = self._policy_tokens(len(input_ids), logits_to_keep).to(input_ids.device)
+        log_probs: list[Tensor] = []
+        entropies: list[Tensor] = []
+        size = batch_size or len(input_ids)
+        for start in range(0, len(input_ids), size):
+            rows = slice(start, start + size)
             used = attention_mask[rows].any(dim=0).nonzero()
             first, end = int(used[0]), int(used[-1]) + 1
             cut = input_ids.size(1) - end
-            p, h, _ = super()._get_per_token_logps_and_entropies(
-                model,
-                input_ids[rows, first:end],
-                attention_mask[rows, first:end],
-                logits_to_keep - cut,
-                compute_entropy=compute_entropy,
-                **kwargs,
-            )
-            log_probs.append(nn.functional.pad(p, (0, cut)))
-            if h is not None:
-                entropies.append(nn.functional.pad(h, (0, cut)))
+            ids = input_ids[rows, first:end]
+            labels = torch.full_like(ids, -100)
+            scored = policy[rows, : logits_to_keep - cut]
+            labels[:, -scored.size(1) :] = torch.where(scored, ids[:, -scored.size(1) :], -100)
+            if not scored.any():  # a pass of failed rollouts: one token keeps the graph, and counts for nothing
+                labels[0, -1] = ids[0, -1]
+            with self.accelerator.autocast():
+                out = model(
+                    input_ids=ids, attention_mask=attention_mask[rows, first:end], labels=labels, fused_lm_head=True
+                )
+            for kept, values in ((log_probs, out.log_probs), (entropies, out.entropy)):
+                if values is not None:
+                    kept.append(nn.functional.pad(values[:, -scored.size(1) :].where(scored, 0.0), (0, cut)))
         return torch.cat(log_probs), torch.cat(entropies) if entropies else None, None
+
+    def _policy_tokens(self, rows: int, columns: int) -> Tensor:
+        """(rows, columns) bool, of the batch that is being scored: the rollouts' own masks, or those of an update."""
+        if self._scoring is not None:
+            return self._scoring[:, :columns].bool()
+        policy = torch.zeros(rows, columns, dtype=torch.bool)
+        for row, trajectory in enumerate(self._trajectories):
+            mask = trajectory.completion_mask
+            policy[row, : len(mask)] = torch.tensor(mask, dtype=torch.bool)
+        return policy
 
     # Loss ---------------------------------------------------------------------------------------------------------
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Tensor:
-        logp, entropy, _ = self._get_per_token_logps_and_entropies(model, *_model_inputs(inputs), compute_entropy=True)
+        policy = inputs["completion_mask"] * inputs["tool_mask"]
+        self._scoring = policy
+        logp, entropy, _ = self._get_per_token_logps_and_entropies(model, *_model_inputs(inputs))
+        self._scoring = None
         # Without a pass of the trainer's own there was no update since the rollout: this pass is that pass.
         old_logp = inputs.get("old_per_token_logps")
         tokens = Tokens.build(
             logp,
             logp.detach() if old_logp is None else old_logp,
             inputs["advantages"],
-            inputs["completion_mask"] * inputs["tool_mask"],
+            policy,
             inputs.get("ref_per_token_logps"),
         )
         result = self._objective.token_loss(tokens, inputs["step_totals"])
         loss = result.loss.sum()
-        assert entropy is not None  # asked for above
+        assert entropy is not None  # the model in training always gives it
         self._record(tokens, result, entropy, loss)
         # Our shares are of the whole step already. Engines that know of no such losses divide by the number of passes.
         divided = not getattr(self, "loss_is_scaled_for_ga", False)
