@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import transformers
 from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
@@ -30,17 +29,6 @@ def publish(trainer: Trainer, run: RunFolder, step: int) -> Path:
         shutil.rmtree(final)
     written.rename(final)
     return final
-
-
-def load_weights(trainer: Trainer, folder: Path) -> None:
-    """Put a checkpoint's weights (or adapter) into the trainer's model."""
-    level = transformers.logging.get_verbosity()
-    # The engine warns of tied weights, which are in the file once, as if they were missing.
-    transformers.logging.set_verbosity_error()
-    try:
-        trainer._load_from_checkpoint(str(folder))
-    finally:
-        transformers.logging.set_verbosity(level)
 
 
 def remove_unfinished(run: RunFolder) -> None:

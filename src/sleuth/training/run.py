@@ -24,7 +24,7 @@ from sleuth.objectives import resolve
 from sleuth.recipes.loader import dump_recipe
 from sleuth.recipes.schema import Recipe
 from sleuth.seeds import derive_seed
-from sleuth.training.checkpoints import load_weights, remove_unfinished
+from sleuth.training.checkpoints import remove_unfinished
 from sleuth.training.model_card import model_card
 from sleuth.training.progress import Progress
 from sleuth.training.run_folder import RunFolder, environment, write_text
@@ -95,7 +95,7 @@ def train(recipe: Recipe, run_dir: Path, *, resume: bool = False, quiet: bool = 
         _fit(trainer, run, resume, progress)
         kept = kept_step(recipe, run)
         if kept is not None and kept != run.checkpoint_steps()[-1]:
-            load_weights(trainer, run.checkpoint(kept))
+            trainer._load_from_checkpoint(str(run.checkpoint(kept)))
         after = _score_test(recipe, parts, trainer, run, "after", progress)
     return _summarise(recipe, parts, run, before, after, kept, time.monotonic() - started)
 
@@ -176,7 +176,7 @@ def _fit(trainer: SearchGRPOTrainer, run: RunFolder, resume: bool, progress: Pro
     start = steps[-1] if steps else 0
     run.rewind(start)
     if start >= trainer._steps:
-        load_weights(trainer, run.checkpoint(start))
+        trainer._load_from_checkpoint(str(run.checkpoint(start)))
         return
     progress.start(start)
     watch = next(c for c in trainer.callback_handler.callbacks if isinstance(c, Watch))

@@ -18,6 +18,7 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # TRL reports each trainer otherwise
 
 import torch
+import transformers
 from datasets import Dataset
 from torch import Tensor, nn
 from trl import GRPOConfig, GRPOTrainer
@@ -299,6 +300,15 @@ class SearchGRPOTrainer(GRPOTrainer):
         metrics |= self._ratios.flush()
         self._update_losses, self._entropies, self._kls = [], [], []
         return metrics
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        # The engine warns of tied weights, which a file holds once, as if they were missing.
+        level = transformers.logging.get_verbosity()
+        transformers.logging.set_verbosity_error()
+        try:
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+        finally:
+            transformers.logging.set_verbosity(level)
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """The run writes its own card; TRL's would name the wrong method."""
