@@ -130,8 +130,22 @@ def test_nothing_to_resume_is_said(small, tmp_path):
 
 def test_other_data_on_resume_is_refused(unbroken, small):
     """V5"""
-    with pytest.raises(UserError, match="resume"):
-        train(small("world.seed=99"), unbroken[0], resume=True, quiet=True)
+    with pytest.raises(UserError, match=r"world\.seed"):
+        train(small("trainer.save_every=2", "world.seed=99"), unbroken[0], resume=True, quiet=True)
+
+
+def test_a_finished_run_is_left_as_it_is(unbroken, small):
+    path, summary = unbroken
+    before = (path / "summary.json").read_bytes()
+    assert train(small("trainer.save_every=2"), path, resume=True, quiet=True) == summary
+    assert (path / "summary.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["foo", "wandb"])
+def test_a_tracker_that_is_not_there_is_refused_before_anything_begins(small, tmp_path, name):
+    with pytest.raises(UserError, match=name):
+        train(small(f"trainer.track=[{name}]"), tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_dead_retriever_stops_the_run_with_a_line_that_says_so(small, tmp_path, monkeypatch):

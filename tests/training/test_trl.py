@@ -29,8 +29,8 @@ def built(small, tmp_path):
 def _first_batch(trainer):
     """What the engine makes of the first rollout batch, before its shuffle, with the trajectories."""
     seen = []
-    on_batch = trainer._on_batch
-    trainer._on_batch = lambda step, trajectories: (seen.extend(trajectories), on_batch(step, trajectories))
+    on_batch = trainer.on_batch
+    trainer.on_batch = lambda step, trajectories: (seen.extend(trajectories), on_batch(step, trajectories))
     trainer.model.train()
     rows = [trainer.train_dataset[i] for i in range(3) for _ in range(4)]
     return trainer._generate_and_score_completions(rows), seen
@@ -107,7 +107,7 @@ def test_rollouts_whose_retriever_failed_train_nothing(built):
     failing = lambda requests, k: [  # noqa: E731
         SearchResult(error="down") if i % 2 else r for i, r in enumerate(inner(requests, k))
     ]
-    trainer._agent.retriever = type("Flaky", (), {"search": staticmethod(failing)})()
+    trainer.agent.retriever = type("Flaky", (), {"search": staticmethod(failing)})()
     batch, trajectories = _first_batch(trainer)
     failed = [i for i, t in enumerate(trajectories) if t.failed]
     assert failed

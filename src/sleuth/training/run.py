@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
+import importlib.util
 import json
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,14 @@ from sleuth.seeds import derive_seed
 from sleuth.training.checkpoints import remove_unfinished
 from sleuth.training.model_card import model_card
 from sleuth.training.progress import Progress
+from sleuth.training.resuming import check_same_inputs, check_same_recipe, data_hash
 from sleuth.training.run_folder import RunFolder, environment, write_text
 from sleuth.training.trl import SearchGRPOTrainer
 from sleuth.training.watch import Watch, kept_step
-from sleuth.types import Question, SamplingParams, Trajectory
+from sleuth.types import SamplingParams, Trajectory
+
+TRACKERS = ("tensorboard", "wandb", "trackio")
+"""What ``trainer.track`` may name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +76,12 @@ def train(recipe: Recipe, run_dir: Path, *, resume: bool = False, quiet: bool = 
     """
     started = time.monotonic()
     run = RunFolder(run_dir)
-    if resume and not run.recipe.exists():
-        raise UserError(f"{run_dir} holds no run to resume; start it without --resume")
-    if not resume:
+    if resume:
+        check_same_recipe(run, recipe)
+    else:
         run.refuse_existing()
-    with Progress(recipe, quiet=quiet) as progress:
+    _check_trackers(recipe)
+    with Progress(recipe, quiet=quiet) as progress, _interrupts_on_sigterm():
         parts = assemble(recipe, run_dir, say=progress.say)
         if not parts.train:
             raise UserError("the recipe has no training questions; set data.train=FILE")
@@ -83,28 +89,33 @@ def train(recipe: Recipe, run_dir: Path, *, resume: bool = False, quiet: bool = 
             seed=recipe.seed,
             corpus_hash=parts.corpus_hash,
             prompt_hash=parts.prompt_hash,
-            data_hash=_data_hash(parts.train),
+            data_hash=data_hash(parts.train),
+            dev_hash=data_hash(parts.dev),
+            test_hash=data_hash(parts.test),
         )
         if resume:
-            _same_run(run, facts)
+            check_same_inputs(run, facts)
+            if (done := _finished(run, recipe)) is not None:
+                progress.say(f"{run_dir} is finished; raise trainer.steps to train on")
+                return done
+            run.write_recipe(dump_recipe(recipe))
         else:
+            resolve(recipe.objective, recipe.parameters, recipe.aggregation, recipe.trainer.kl_coefficient)
             run.start(dump_recipe(recipe), facts)
         remove_unfinished(run)
         trainer = build_trainer(recipe, parts, run, progress)
         before = _score_test(recipe, parts, trainer, run, "before", progress)
-        _fit(trainer, run, resume, progress)
+        earlier = _fit(trainer, run, resume, progress)
         kept = kept_step(recipe, run)
         if kept is not None and kept != run.checkpoint_steps()[-1]:
             trainer._load_from_checkpoint(str(run.checkpoint(kept)))
         after = _score_test(recipe, parts, trainer, run, "after", progress)
-    return _summarise(recipe, parts, run, before, after, kept, time.monotonic() - started)
+    return _summarise(recipe, parts, run, before, after, kept, earlier + time.monotonic() - started)
 
 
 def build_trainer(recipe: Recipe, parts: Parts, run: RunFolder, progress: Progress) -> SearchGRPOTrainer:
     """The engine, set up for this recipe."""
     t = recipe.trainer
-    if recipe.sampling.temperature == 0:
-        raise UserError("sampling.temperature=0 gives every rollout of a group the same answer; set it above 0")
     plan = BatchPlan.of(recipe)
     gpu = torch.cuda.is_available()
     if "tensorboard" in t.track:
@@ -162,22 +173,24 @@ def build_trainer(recipe: Recipe, parts: Parts, run: RunFolder, progress: Progre
     trainer.remove_callback(PrinterCallback)
     watch.trainer = trainer
     watch.dev = lambda: evaluate(
-        trainer._agent,
+        trainer.agent,
         parts.dev,
-        SamplingParams(temperature=recipe.evaluation.temperature),
+        _scoring_params(recipe, recipe.evaluation.temperature),
         seed=derive_seed(recipe.evaluation.seed, "dev"),
         batch=recipe.evaluation.batch,
     )
     return trainer
 
 
-def _fit(trainer: SearchGRPOTrainer, run: RunFolder, resume: bool, progress: Progress) -> None:
+def _fit(trainer: SearchGRPOTrainer, run: RunFolder, resume: bool, progress: Progress) -> float:
+    """Train from the latest checkpoint, or from the start; returns the seconds that the steps before it took."""
     steps = run.checkpoint_steps() if resume else []
     start = steps[-1] if steps else 0
     run.rewind(start)
-    if start >= trainer._steps:
+    earlier = sum(r["seconds/rollout"] + r["seconds/update"] for r in run.read_metrics())
+    if start >= trainer.steps:
         trainer._load_from_checkpoint(str(run.checkpoint(start)))
-        return
+        return earlier
     progress.start(start)
     watch = next(c for c in trainer.callback_handler.callbacks if isinstance(c, Watch))
 
@@ -193,31 +206,38 @@ def _fit(trainer: SearchGRPOTrainer, run: RunFolder, resume: bool, progress: Pro
     finally:
         for s, handler in previous.items():
             signal.signal(s, handler)
-    if watch.stop_requested and run.checkpoint_steps()[-1] < trainer._steps:
-        raise RunStopped(f"stopped after step {run.checkpoint_steps()[-1]}; continue with --resume")
+    if watch.stop_requested and run.checkpoint_steps()[-1] < trainer.steps:
+        raise RunStopped(f"stopped after step {run.checkpoint_steps()[-1]}; {run.how_to_continue}")
+    return earlier
 
 
-def _same_run(run: RunFolder, facts: dict[str, Any]) -> None:
-    """Refuse to resume on other data: the numbers would belong to no run.
-
-    Raises:
-        UserError: corpus, prompt or seed differ from the run's.
-    """
-    recorded = json.loads(run.environment.read_text(encoding="utf-8"))
-    for key in ("seed", "corpus_hash", "prompt_hash", "data_hash"):
-        if recorded.get(key) != facts.get(key):
-            raise UserError(
-                f"--resume: {key} is {facts.get(key)}, but {run.path} was started with {recorded.get(key)}; "
-                "resume with the same inputs, or start a new run in another -o folder"
-            )
+@contextmanager
+def _interrupts_on_sigterm() -> Iterator[None]:
+    """SIGTERM outside of the training loop ends the run like Ctrl-C, with a line that says how to go on."""
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
-def _data_hash(questions: Sequence[Question]) -> str:
-    """Of the training rows in their order: what a resumed run must find again."""
-    digest = hashlib.sha256()
-    for q in questions:
-        digest.update(json.dumps([q.id, q.question, q.golden_answers, q.corpus]).encode())
-    return digest.hexdigest()
+def _check_trackers(recipe: Recipe) -> None:
+    for name in recipe.trainer.track:
+        if name not in TRACKERS:
+            raise UserError(f"trainer.track: {name!r} is not known; write {', '.join(TRACKERS)}")
+        if importlib.util.find_spec(name) is None:
+            raise UserError(f"trainer.track: {name} is not installed; pip install {name}, or leave it out")
+
+
+def _finished(run: RunFolder, recipe: Recipe) -> dict[str, Any] | None:
+    """The summary of a run that has nothing left to do."""
+    if not run.summary.exists() or run.checkpoint_steps()[-1:] != [recipe.trainer.steps]:
+        return None
+    return json.loads(run.summary.read_text(encoding="utf-8"))
+
+
+def _scoring_params(recipe: Recipe, temperature: float) -> SamplingParams:
+    return SamplingParams(temperature, recipe.sampling.top_p, recipe.sampling.top_k)
 
 
 def _lora(recipe: Recipe) -> Any:
@@ -253,9 +273,9 @@ def _score_test(
             continue
         file.parent.mkdir(exist_ok=True)
         results[mode] = evaluate(
-            trainer._agent,
+            trainer.agent,
             parts.test,
-            SamplingParams(temperature=temperature),
+            _scoring_params(recipe, temperature),
             seed=recipe.evaluation.seed,
             batch=recipe.evaluation.batch,
             progress=progress.scoring(f"{when} training, {mode}", len(parts.test)),

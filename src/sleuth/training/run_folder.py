@@ -1,4 +1,4 @@
-"""The folder of a run: what is in it and where (see the README's table)."""
+"""The folder of a run: what is in it and where (``docs/training.md`` has the table)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,15 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         self.checkpoints.mkdir(exist_ok=True)
         write_text(self.environment, json.dumps(environment, indent=2, ensure_ascii=False) + "\n")
+        self.write_recipe(recipe_yaml)
+
+    def write_recipe(self, recipe_yaml: str) -> None:
         write_text(self.recipe, recipe_yaml)
+
+    @property
+    def how_to_continue(self) -> str:
+        """For a message: the command that goes on with this run."""
+        return f"go on with `sleuth train {self.path} --resume`"
 
     def refuse_existing(self) -> None:
         """Raises UserError if the folder already holds a run."""

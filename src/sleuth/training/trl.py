@@ -71,15 +71,15 @@ class SearchGRPOTrainer(GRPOTrainer):
         peft_config: Any = None,
         callbacks: list | None = None,
     ):
-        self._agent = agent
+        self.agent = agent
         self._reward = reward
         self._objective = objective
         self._questions = list(questions)
         self._params = params
-        self._updates_per_batch = updates_per_batch
+        self.updates_per_batch = updates_per_batch
         self._group = args.num_generations or 1
-        self._steps = steps
-        self._on_batch = on_batch
+        self.steps = steps
+        self.on_batch = on_batch
         self._trajectories: list[Trajectory] = []
         self._pending: list[Question] = []
         self._scoring: Tensor | None = None
@@ -115,7 +115,7 @@ class SearchGRPOTrainer(GRPOTrainer):
     @property
     def batch_step(self) -> int:
         """Number of the rollout batch in work, from 1."""
-        return self.state.global_step // self._updates_per_batch + 1
+        return self.state.global_step // self.updates_per_batch + 1
 
     def _get_train_sampler(self, dataset: Dataset | None = None) -> PromptSampler:
         parts = self.args.steps_per_generation or 1
@@ -124,7 +124,7 @@ class SearchGRPOTrainer(GRPOTrainer):
             prompts=self.args.per_device_train_batch_size * parts // self._group,
             group=self._group,
             repeats=parts * self.num_iterations,
-            steps=self._steps,
+            steps=self.steps,
             seed=self.args.seed,
         )
 
@@ -133,7 +133,7 @@ class SearchGRPOTrainer(GRPOTrainer):
         step, n = self.batch_step, self._group
         questions = self._pending
         groups = [f"{step}.{i // n}.{q.id}" for i, q in enumerate(questions)]
-        self._trajectories = self._agent.answer(
+        self._trajectories = self.agent.answer(
             questions,
             self._params,
             seeds=[derive_seed(self.args.seed, "rollout", step, i) for i in range(len(questions))],
@@ -142,7 +142,7 @@ class SearchGRPOTrainer(GRPOTrainer):
             step=step,
         )
         self._reward(self._trajectories)
-        self._on_batch(step, self._trajectories)
+        self.on_batch(step, self._trajectories)
         pad = self._tokenizer.pad_token_id
         # A rollout that ended before its first token, or failed, still needs a row: it is there and trains nothing.
         return {
@@ -293,7 +293,7 @@ class SearchGRPOTrainer(GRPOTrainer):
     def flush_step_metrics(self) -> dict[str, float]:
         """Everything known of the finished batch: rollouts, loss (mean over its updates), entropy, KL, ratios."""
         metrics = dict(self.batch_metrics)
-        metrics["loss"] = sum(x.item() for x in self._update_losses) / self._updates_per_batch
+        metrics["loss"] = sum(x.item() for x in self._update_losses) / self.updates_per_batch
         metrics["entropy"] = _mean(self._entropies)
         if self._kls:
             metrics["kl"] = _mean(self._kls)

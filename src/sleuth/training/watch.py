@@ -44,16 +44,15 @@ class Watch(TrainerCallback):
             where = self._save_now(step - 1)
             raise RunFailed(
                 f"step {step}: {len(failed)} of {len(trajectories)} rollouts failed (first: {failed[0].error}); "
-                f"mend it and continue with --resume{where}"
+                f"mend it and {self.run.how_to_continue}{where}"
             )
         if self.stop_requested:
             # No weight has moved since the last step's end: this is the state to resume from.
-            raise RunStopped(
-                f"stopped before step {step} was trained; continue with --resume{self._save_now(step - 1)}"
-            )
+            saved = self._save_now(step - 1)
+            raise RunStopped(f"stopped before step {step} was trained; {self.run.how_to_continue}{saved}")
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        updates = self.trainer._updates_per_batch
+        updates = self.trainer.updates_per_batch
         if state.global_step % updates:
             return
         step, t = state.global_step // updates, self.recipe.trainer
@@ -92,7 +91,7 @@ class Watch(TrainerCallback):
         self._batch_started = time.perf_counter()
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        step = state.global_step // self.trainer._updates_per_batch
+        step = state.global_step // self.trainer.updates_per_batch
         publish(self.trainer, self.run, step)
         steps = self.run.checkpoint_steps()
         best = kept_step(self.recipe, self.run)

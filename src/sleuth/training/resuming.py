@@ -1,0 +1,87 @@
+"""What a resumed run must share with the one that it continues; otherwise its numbers would belong to neither."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sleuth.errors import UserError
+from sleuth.recipes.loader import load_recipe
+from sleuth.recipes.schema import Recipe
+from sleuth.training.run_folder import RunFolder
+from sleuth.types import Question
+
+CHANGEABLE = frozenset(
+    {
+        "name", "summary", "expect", "requires",
+        "model_settings.gradient_checkpointing",
+        "sampling.max_rows",
+        "trainer.steps", "trainer.micro_batch", "trainer.eval_every", "trainer.save_every", "trainer.keep",
+        "trainer.keep_last", "trainer.max_failed_share", "trainer.save_rollouts_every", "trainer.track",
+        "evaluation.batch", "evaluation.greedy",
+    }
+)  # fmt: skip
+"""Settings that a resumed run may change: how long, how often, in how many pieces; not what is learned from what."""
+
+
+def check_same_recipe(run: RunFolder, recipe: Recipe) -> None:
+    """Refuse a recipe that differs from the run's in more than :data:`CHANGEABLE` settings.
+
+    Raises:
+        UserError: there is no run, or names the settings that differ.
+    """
+    if not run.recipe.exists():
+        raise UserError(f"{run.path} holds no run to resume; start it without --resume")
+    recorded = load_recipe(run.recipe, check_required=False)
+    old, new = dict(_flat(recorded.model_dump(mode="json"))), dict(_flat(recipe.model_dump(mode="json")))
+    changed = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key) and not _may_change(key)]
+    if changed:
+        key = changed[0]
+        more = f" (and {', '.join(changed[1:4])}{'…' if len(changed) > 4 else ''})" if changed[1:] else ""
+        raise UserError(
+            f"--resume: {key} is {new.get(key)!r}, but {run.path} was started with {old.get(key)!r}{more}; "
+            "leave it as it was, or start a new run in another -o folder"
+        )
+
+
+def check_same_inputs(run: RunFolder, facts: Mapping[str, Any]) -> None:
+    """Refuse to resume on other data.
+
+    Args:
+        facts: seed and hashes of corpus, prompt and question sets, as in ``environment.json``.
+
+    Raises:
+        UserError: names what differs.
+    """
+    try:
+        recorded = json.loads(run.environment.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{run.environment}: can't be read ({error}); a run without it can't be resumed") from None
+    for key in ("seed", "corpus_hash", "prompt_hash", "data_hash", "dev_hash", "test_hash"):
+        if recorded.get(key) != facts.get(key):
+            raise UserError(
+                f"--resume: {key} is {facts.get(key)}, but {run.path} was started with {recorded.get(key)}; "
+                "resume with the same inputs, or start a new run in another -o folder"
+            )
+
+
+def data_hash(questions: Sequence[Question]) -> str:
+    """SHA-256 (hex) of a question set in its order."""
+    digest = hashlib.sha256()
+    for q in questions:
+        digest.update(json.dumps([q.id, q.question, q.golden_answers, q.corpus]).encode())
+    return digest.hexdigest()
+
+
+def _may_change(key: str) -> bool:
+    return any(key == allowed or key.startswith(allowed + ".") for allowed in CHANGEABLE)
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
