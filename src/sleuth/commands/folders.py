@@ -64,4 +64,6 @@ def check_writable(folder: Path) -> None:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise UserError(f"{folder} can't be written: {here}: {error.strerror}; choose another path") from None
+        raise UserError(
+            f"{folder} can't be written: no file can be made in {here} ({error.strerror}); choose another path"
+        ) from None
