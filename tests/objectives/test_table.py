@@ -1,9 +1,11 @@
 """Names, settings and what is said about wrong ones."""
 
 import pytest
+import torch
 
 from sleuth.errors import UserError
 from sleuth.objectives import TABLE, build, names, resolve
+from sleuth.types import Action, ActionType, Document, Span, SpanKind, Status, Trajectory
 
 
 @pytest.mark.parametrize(
@@ -29,6 +31,7 @@ from sleuth.objectives import TABLE, build, names, resolve
         ("rloo", {"grpo": {"std": "population"}}, None, "grpo.std has no effect, since rloo sets the advantage"),
         ("grpo+gspo", {"grpo": {"clip_low": 0.1}}, None, "grpo.clip_low has no effect, since gspo sets the surrogate"),
         ("rloo", {"rloo": {"x": 1}}, None, "rloo has: none"),
+        ("calibadv", {"calibadv": {"lamda": 1}}, None, "calibadv has: .*lambda,"),
         ("dr_grpo", None, None, "aggregation.max_length"),
         ("grpo", None, "sum_over_max_length", "needs aggregation.max_length"),
         ("grpo", {"aggregation": {"max_length": 0}}, "sum_over_max_length", "at least 1"),
@@ -109,10 +112,55 @@ def test_dr_grpo_implies_a_constant_length():
 @pytest.mark.parametrize("name", ["search_sapo", "llds", "dapo+llds"])
 def test_parts_that_work_on_drift_refuse_an_on_policy_set_up(name):
     with pytest.raises(UserError, match=r"trainer.updates_per_batch=1"):
-        resolve(name).refuse_on_policy(1)
-    resolve(name).refuse_on_policy(2)
+        resolve(name).check_training(1)
+    resolve(name).check_training(2)
 
 
-@pytest.mark.parametrize("name", ["grpo", "gspo", "cispo", "signbalance"])
+def test_training_refuses_what_needs_a_teacher():
+    with pytest.raises(UserError, match="teacher_logprobs"):
+        resolve("sspo").check_training(2)
+
+
+@pytest.mark.parametrize("name", ["grpo", "gspo", "cispo", "signbalance", "calibadv"])
 def test_other_parts_do_not(name):
-    resolve(name).refuse_on_policy(1)
+    resolve(name).check_training(1)
+
+
+def test_reshapes_apply_from_left_to_right():
+    objective = resolve("sspo+calibadv", {"calibadv": {"lambda": 0.5}, "sspo": {"eps": 0.1}})
+    assert [r.func.__module__.split(".")[-1] for r in objective.reshapes] == ["sspo", "calibadv"]
+    assert objective.reshapes[1].keywords["parameters"].lambda_ == 0.5
+
+
+def test_a_reshape_gives_every_token_its_own_advantage():
+    """Two groups; in the first, the wrong rollout found what the right one found, so its search is not punished."""
+    rewards = [1.0, 0.0, 1.0, 0.0]
+    found = ["d1", "d1", "d2", "d9"]
+    trajectories = [_searched(i, r, d) for i, (r, d) in enumerate(zip(rewards, found, strict=True))]
+    objective = resolve("dr_grpo+calibadv", aggregation="token_mean")
+    groups = torch.tensor([0, 0, 1, 1])
+    a = objective.advantages(torch.tensor(rewards), groups, torch.ones(4, dtype=torch.bool))
+    mask = torch.tensor([[1, 0, 1]] * 4)
+    reshaped = objective.reshape(a, mask, trajectories, groups)
+    assert reshaped[:, 0].tolist() == [0.5, 0.0, 0.5, -0.5]
+    assert reshaped[:, 2].tolist() == [0.5, -0.5, 0.5, -0.5]
+    # without reshapes a rollout's tokens are alike
+    assert resolve("grpo").reshape(a, mask, trajectories, groups).tolist() == [[x] * 3 for x in a.tolist()]
+
+
+def _searched(row, reward, document):
+    return Trajectory(
+        id=str(row),
+        group="",
+        question="",
+        golden_answers=[],
+        spans=[
+            Span(SpanKind.PROMPT, [1]),
+            Span(SpanKind.POLICY, [2], action=Action(ActionType.SEARCH, query="q")),
+            Span(SpanKind.OBSERVATION, [3], documents=[Document(document, "")]),
+            Span(SpanKind.POLICY, [4], action=Action(ActionType.ANSWER, text="x")),
+        ],
+        status=Status.ANSWERED,
+        format_valid=True,
+        reward=reward,
+    )

@@ -31,8 +31,7 @@ def list_objectives(name: str | None = None) -> None:
     if name is None:
         table = Table("objective", "sets", "what it is", "source", "parameters", box=None, pad_edge=False)
         for entry in TABLE.values():
-            keys = ", ".join(entry.parameters.model_fields)
-            table.add_row(entry.name, entry.slot, entry.summary, entry.paper, keys)
+            table.add_row(entry.name, entry.slot, entry.summary, entry.paper, ", ".join(entry.parameter_names))
         out.print(table)
         out.print("\nNames combine with +, one advantage and one surrogate at most: objective=signbalance+search_sapo")
         return
@@ -53,6 +52,6 @@ def list_objectives(name: str | None = None) -> None:
         out.print("It has no parameters.")
         return
     table = Table("parameter", "default", "meaning", box=None, pad_edge=False)
-    for key, field in entry.parameters.model_fields.items():
+    for key, field in zip(entry.parameter_names, entry.parameters.model_fields.values(), strict=True):
         table.add_row(f"{name}.{key}", str(field.default), field.description or "")
     out.print(table)

@@ -50,7 +50,7 @@ def plan(recipe: Recipe) -> Iterator[tuple[str, str]]:
 
     t = recipe.trainer
     objective = resolve(recipe.objective, recipe.parameters, recipe.aggregation, t.kl_coefficient)
-    objective.refuse_on_policy(t.updates_per_batch)
+    objective.check_training(t.updates_per_batch)
     Reward(recipe.reward)
     rollouts = t.prompts * t.group
     per_update = rollouts // t.updates_per_batch

@@ -16,6 +16,8 @@ from pydantic import BaseModel, ValidationError
 
 from sleuth.errors import UserError
 from sleuth.objectives import parameters as _settings
+from sleuth.objectives.calibadv import CalibAdvParameters
+from sleuth.objectives.sspo import SSPOParameters
 
 if TYPE_CHECKING:
     from sleuth.objectives.compose import Objective
@@ -39,6 +41,11 @@ class Entry:
     formula: str
     parameters: type[BaseModel]
     aggregation: str | None = None
+
+    @property
+    def parameter_names(self) -> list[str]:
+        """Its parameters as they are written on the command line."""
+        return [field.alias or key for key, field in self.parameters.model_fields.items()]
 
 
 TABLE: dict[str, Entry] = {
@@ -84,6 +91,24 @@ TABLE: dict[str, Entry] = {
             "arXiv 2609.04063",
             "A = +c for right rollouts, -c · n₊ / n₋ for wrong ones",
             _settings.SignBalance,
+        ),
+        Entry(
+            "calibadv",
+            "reshape",
+            "wrong rollouts keep their good searches, and the answers of a group pull up as much as down",
+            "arXiv 2604.18235",
+            "for A < 0: search tokens get A (1 - c), c = share of its documents that right rollouts found too;  "
+            "in answers: positive A · lambda · |sum A-| / sum A+",
+            CalibAdvParameters,
+        ),
+        Entry(
+            "sspo",
+            "reshape",
+            "a teacher that has seen the evidence weighs the steps of wrong rollouts; for saved rollouts that hold "
+            "teacher_logprobs",
+            "arXiv 2608.12764",
+            "for wrong rollouts: A · min(exp(-D), 1 + eps), D = sum over the step of log π_teacher - log π_old",
+            SSPOParameters,
         ),
         Entry(
             "ppo_clip",
@@ -268,6 +293,6 @@ def _parameters(entry: Entry, given: Mapping[str, Any]) -> Any:
         first = error.errors()[0]
         key = ".".join([entry.name, *map(str, first["loc"])])
         if first["type"] == "extra_forbidden":
-            known = ", ".join(entry.parameters.model_fields) or "none"
+            known = ", ".join(entry.parameter_names) or "none"
             raise UserError(f"{key} is no parameter; {entry.name} has: {known}") from None
         raise UserError(f"{key}={first['input']!r}: {first['msg']}") from None

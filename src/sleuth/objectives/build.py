@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from pydantic import BaseModel
 from torch import Tensor
 
 from sleuth.errors import UserError
-from sleuth.objectives import advantages, parameters, surrogates, terms
+from sleuth.objectives import advantages, calibadv, parameters, sspo, surrogates, terms
 from sleuth.objectives.aggregation import AGGREGATIONS, Aggregation
 from sleuth.objectives.compose import Advantage, Objective, Reshape, Surrogate, Term
 from sleuth.objectives.conditional_kl import conditional_kl
@@ -80,7 +81,10 @@ ADVANTAGES: dict[str, Callable[[Any], Advantage]] = {
 }
 """Makers of the advantage slot, by name."""
 
-RESHAPES: dict[str, Callable[[Any], Reshape]] = {}
+RESHAPES: dict[str, Callable[[Any], Reshape]] = {
+    "calibadv": lambda p: partial(calibadv.reshape, parameters=p),
+    "sspo": lambda p: partial(sspo.reshape, parameters=p),
+}
 """Makers of reshapes, by name."""
 
 SURROGATES: dict[str, Callable[[Any], Surrogate]] = {
@@ -104,7 +108,7 @@ TERMS: dict[str, Callable[[Any], Term]] = {
 
 def build(
     name: str,
-    parts: Mapping[str, parameters.Parameters],
+    parts: Mapping[str, BaseModel],
     base: parameters.GRPO,
     aggregation: Aggregation,
     kl_coefficient: float,
@@ -138,6 +142,7 @@ def build(
         needs_entropy="entropy" in parts,
         needs_answers=any(isinstance(p, parameters.LLDS) and p.ma for p in parts.values()),
         needs_drift=tuple(part for part in parts if part in ("search_sapo", "llds")),
+        needs_teacher="sspo" in parts,
         masks_zero_variance=isinstance(dapo, parameters.DAPO) and dapo.zero_variance == "mask",
     )
 

@@ -22,10 +22,10 @@ class Advantage(Protocol):
     def __call__(self, rewards: Tensor, groups: Tensor, valid: Tensor, weights: Tensor | None, /) -> Tensor: ...
 
 
-Reshape = Callable[[Tensor, Sequence[Trajectory]], Tensor]
-"""Advantages (B, T) from advantages (B, T) and the batch's B trajectories, whole groups at hand.
+Reshape = Callable[[Tensor, Tensor, Sequence[Trajectory], Tensor], Tensor]
+"""Advantages (B, T) from advantages (B, T), mask (B, T), the batch's B trajectories and their groups (B,).
 
-T counts from the first policy token of each trajectory (its ``completion_ids``), right-padded.
+Whole groups are at hand. Column t is ``completion_ids[t]`` of each trajectory, right-padded.
 """
 
 Surrogate = Callable[[Tokens], tuple[Tensor, Tensor]]
@@ -76,6 +76,7 @@ class Objective:
         needs_entropy: a term takes the policy's entropy.
         needs_answers: a term takes the answer tokens and the numbers of searches.
         needs_drift: names of the parts that do nothing (or not what they are for) while every ratio is 1.
+        needs_teacher: a reshape reads ``teacher_logprobs`` of the trajectories.
         masks_zero_variance: rollouts of groups without signal leave the step and all its counts.
     """
 
@@ -89,6 +90,7 @@ class Objective:
     needs_entropy: bool = False
     needs_answers: bool = False
     needs_drift: tuple[str, ...] = ()
+    needs_teacher: bool = False
     masks_zero_variance: bool = False
 
     def advantages(self, rewards: Tensor, groups: Tensor, valid: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -114,11 +116,24 @@ class Objective:
             kept[rows] = True
         return kept
 
-    def reshape(self, advantages: Tensor, trajectories: Sequence[Trajectory]) -> Tensor:
-        """(B, T) after all reshapes, left to right, from advantages (B, T) and B trajectories."""
+    def reshape(self, advantages: Tensor, mask: Tensor, trajectories: Sequence[Trajectory], groups: Tensor) -> Tensor:
+        """Advantages of single tokens, after all reshapes from left to right.
+
+        Args:
+            advantages: (B,) of rollouts. ``groups``: (B,), equal numbers are rollouts of one prompt.
+            mask: (B, T) bool or 0/1, 1 for policy tokens that count; column t is ``completion_ids[t]``.
+            trajectories: B rollouts with rewards, whole groups, in row order.
+
+        Returns:
+            (B, T).
+
+        Raises:
+            UserError: a reshape needs something of the trajectories that they don't have.
+        """
+        per_token = advantages[:, None].expand(mask.shape).clone()
         for reshape in self.reshapes:
-            advantages = reshape(advantages, trajectories)
-        return advantages
+            per_token = reshape(per_token, mask, trajectories, groups)
+        return per_token
 
     def token_loss(self, tokens: Tokens, totals: StepTotals) -> TokenLoss:
         """Every token's share of the loss of an optimiser step with these totals.
@@ -142,12 +157,18 @@ class Objective:
             result.loss = result.loss + part
         return result
 
-    def refuse_on_policy(self, updates_per_batch: int) -> None:
-        """Raise where this many updates of one rollout batch leave a part without anything to work on.
+    def check_training(self, updates_per_batch: int) -> None:
+        """Refuse training that leaves a part without anything to work on.
 
         Raises:
-            UserError: one update a batch, and a part that needs the policy to have moved since the rollout.
+            UserError: one update a batch, and a part that needs the policy to have moved since the rollout; or a part
+                that needs a teacher's log-probs, which training does not make.
         """
+        if self.needs_teacher:
+            raise UserError(
+                f"objective {self.name}: sspo reads a teacher's log-probs, which training does not make; it works on "
+                "saved rollouts that hold teacher_logprobs"
+            )
         if self.needs_drift and updates_per_batch < 2:
             parts = " and ".join(self.needs_drift)
             verb = "needs" if len(self.needs_drift) == 1 else "need"

@@ -1,4 +1,4 @@
-"""Settings of every objective, with the papers' defaults. Free of torch, so that listing them is quick."""
+"""Settings of the objectives, with the papers' defaults; a reshape's stand in its own file."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class LLDS(Parameters):
 
 
 class ReferenceKL(Parameters):
-    coefficient: float = Field(0.001, ge=0, description="weight of the penalty")
+    coefficient: float = Field(0.001, gt=0, description="weight of the penalty")
     estimator: Literal["k1", "k2", "k3"] = Field("k3", description="which estimate of the KL, after Schulman (2020)")
 
 

@@ -106,7 +106,7 @@ def _objective(recipe: Recipe) -> Objective:
     """The recipe's objective, refused where its trainer settings leave it nothing to work on."""
     t = recipe.trainer
     objective = resolve(recipe.objective, recipe.parameters, recipe.aggregation, t.kl_coefficient)
-    objective.refuse_on_policy(t.updates_per_batch)
+    objective.check_training(t.updates_per_batch)
     return objective
 
 

@@ -170,11 +170,10 @@ class SearchGRPOTrainer(GRPOTrainer):
         lengths = (out["completion_mask"] * out["tool_mask"]).sum(-1)
         advantages = self._objective.advantages(rewards, groups, valid, lengths)
         out["rollout_advantages"] = advantages
-        out["advantages"] = self._objective.reshape(
-            advantages[:, None].expand_as(out["completion_ids"]).clone(), self._trajectories
-        )
         kept = self._objective.kept(rewards, groups, valid)
         out["tool_mask"] = out["tool_mask"] * kept[:, None]
+        mask = out["completion_mask"] * out["tool_mask"]
+        out["advantages"] = self._objective.reshape(advantages, mask, self._trajectories, groups)
         if self._objective.needs_answers:
             out["answer_mask"] = _answer_mask(self._trajectories, out["completion_ids"])
             out["searches"] = torch.tensor([t.counts.get("searches", 0) for t in self._trajectories], device=device)
