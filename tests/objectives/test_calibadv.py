@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from sleuth.errors import UserError
 from sleuth.objectives.advantages import grpo
 from sleuth.objectives.calibadv import (
     CalibAdvParameters,
@@ -19,7 +20,7 @@ from sleuth.objectives.calibadv import (
     silver_documents,
     similarity,
 )
-from sleuth.types import Document, Span, SpanKind, Status, Trajectory
+from sleuth.types import Document, Part, PartKind, Span, SpanKind, Status, Trajectory
 
 NAN = float("nan")
 DTYPES = [(torch.float64, 1e-6), (torch.float32, 1e-5)]
@@ -127,7 +128,7 @@ def test_main_example_with_lambda_two():
 
 
 def test_silver_and_scores_of_the_main_example():
-    searches = [Searches.of(t) for t in main_group()]
+    searches = [Searches.of(t, RELEASED) for t in main_group()]
     silver = silver_documents(searches, RELEASED)
     assert silver == set("ABCDEF")
     assert search_scores(searches[2], silver, RELEASED) == pytest.approx([2 / 3, 1, 0])
@@ -234,7 +235,7 @@ def test_equal_bests_are_merged():
 
 @pytest.mark.parametrize("reward", [NAN, None])
 def test_a_rollout_without_a_reward_gives_no_silver(reward):
-    group = [Searches.of(rollout("a", reward, ["A"], [1, 1])), Searches([["B"]], ["t"], 0.8)]
+    group = [Searches.of(rollout("a", reward, ["A"], [1, 1]), RELEASED), Searches([["B"]], ["t"], 0.8)]
     assert silver_documents(group, RELEASED) == silver_documents(group, PAPER) == {"B"}
 
 
@@ -279,6 +280,19 @@ def test_released_rules_from_the_rollouts_own_text():
     again.spans[3].text = "something else entirely</think><search>who wrote the book</search>"
     found = by_turn([silver, again], RELEASED)
     assert found[1][:2] == pytest.approx([found[1][2] / 2, found[1][2] / 2])
+
+
+def test_thoughts_in_other_tags_are_found_or_asked_for():
+    silver = rollout("good", 1.0, ["AB", "CD"], [2, 2, 2])
+    again = rollout("bad", 0.0, ["AX", "CY"], [2, 2, 2], thoughts=["who wrote the book", "who wrote a book", "so"])
+    for span in [*silver.policy_spans, *again.policy_spans]:
+        span.text = span.text.replace("think>", "reason>")
+        span.parts = [Part(PartKind.THINK, 0, 1)]
+    found = by_turn([silver, again], CalibAdvParameters(preset="released", think="reason"))
+    assert found[1][:2] == pytest.approx([found[1][2] / 2, found[1][2]])
+    with pytest.raises(UserError, match=r"'good'.*calibadv.think"):
+        by_turn([silver, again], RELEASED)
+    by_turn([silver, again], PAPER)  # compares no thoughts
 
 
 def test_a_search_that_found_nothing_scores_nothing():
@@ -381,7 +395,7 @@ def test_a_mask_of_another_batch_is_refused():
 def test_one_line_in_a_loop_of_your_own():
     group = main_group()
     advantages, mask, groups = batch(group)
-    documents = [Searches.of(t).documents for t in group]
+    documents = [Searches.of(t, PAPER).documents for t in group]
     rewards = torch.tensor([t.reward for t in group])
     for preset, parameters in (("paper", PAPER), ("released", RELEASED)):
         out = calibrate_advantages(advantages, mask, groups, rewards, documents, preset=preset)
@@ -393,7 +407,7 @@ def test_one_line_in_a_loop_of_your_own():
 def test_one_line_with_malformed_and_failed_rollouts_and_thoughts():
     group = [*c4(), rollout("failed", 1.0, ["Q"], [2, 2], status=Status.ABORTED)]
     advantages, mask, groups = batch(group)
-    searches = [Searches.of(t) for t in group]
+    searches = [Searches.of(t, RELEASED) for t in group]
     out = calibrate_advantages(
         advantages,
         mask,

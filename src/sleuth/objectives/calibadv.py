@@ -16,8 +16,9 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
+from sleuth.errors import UserError
 from sleuth.objectives.sspo import turns_in_mask, turns_of
-from sleuth.types import Trajectory
+from sleuth.types import PartKind, Trajectory
 
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {"silver": "correct", "novelty": False, "max_similarity": None, "max_shared": None},
@@ -45,6 +46,9 @@ class CalibAdvParameters(BaseModel):
     )
     max_shared: int | None = Field(
         default=None, ge=0, description="a search that shares more documents with an earlier one scores 0"
+    )
+    think: str = Field(
+        default="think", min_length=1, description="tag around thoughts in the rollouts' text, for max_similarity"
     )
     soften: bool = Field(default=True, description="soft penalisation of searches")
     score_malformed: bool = Field(default=False, description="soften searches of malformed rollouts too")
@@ -84,16 +88,31 @@ class Searches:
     valid: bool = True
 
     @classmethod
-    def of(cls, trajectory: Trajectory) -> Searches:
-        """Of a trajectory. The last turn that has tokens is the answer, whatever it contains."""
+    def of(cls, trajectory: Trajectory, parameters: CalibAdvParameters) -> Searches:
+        """Of a trajectory. The last turn that has tokens is the answer, whatever it contains.
+
+        Raises:
+            UserError: thoughts are to be compared, but those of this well-formed rollout stand in other tags.
+        """
         turns = trajectory.turns
         while turns and not turns[-1].policy.ids:
             turns.pop()
+        steps = turns[:-1]
+        well_formed = trajectory.format_valid and any(turn.observation for turn in steps)
+        thoughts = [""] * len(steps)
+        if parameters.max_similarity is not None:
+            thoughts = [_thought(turn.policy.text, parameters.think) for turn in steps]
+            thinks = [any(part.kind is PartKind.THINK for part in turn.policy.parts) for turn in steps]
+            if well_formed and any(thinks) and not any(f"</{parameters.think}>" in t.policy.text for t in steps):
+                raise UserError(
+                    f"calibadv: rollout {trajectory.id!r} thinks, but not between <{parameters.think}> and "
+                    f"</{parameters.think}>; set calibadv.think to its tag, or calibadv.max_similarity=null"
+                )
         return cls(
-            documents=[[d.id for d in turn.observation.documents] if turn.observation else [] for turn in turns[:-1]],
-            thoughts=[_thought(turn.policy.text) for turn in turns[:-1]],
+            documents=[[d.id for d in turn.observation.documents] if turn.observation else [] for turn in steps],
+            thoughts=thoughts,
             reward=float("nan") if trajectory.reward is None else trajectory.reward,
-            well_formed=trajectory.format_valid and any(turn.observation for turn in turns[:-1]),
+            well_formed=well_formed,
             valid=not trajectory.failed,
         )
 
@@ -180,10 +199,10 @@ def edit_distance(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
     return distance
 
 
-def _thought(text: str) -> str:
-    """What a turn's own text holds up to ``</think>``; its ``<think>`` may have been given instead of sampled."""
-    thought, _, _ = text.rpartition("</think>")
-    return thought.replace("<think>", " ").replace("</think>", " ")
+def _thought(text: str, tag: str) -> str:
+    """What a turn's own text holds up to the closing tag; the opening one may have been given instead of sampled."""
+    thought, _, _ = text.rpartition(f"</{tag}>")
+    return thought.replace(f"<{tag}>", " ").replace(f"</{tag}>", " ")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -376,6 +395,7 @@ def reshape(
         (B, T). Failed rollouts and masked tokens keep their values bit for bit.
 
     Raises:
+        UserError: thoughts are to be compared, but a rollout has them in other tags than ``parameters.think``.
         ValueError: mask and trajectories don't fit together.
     """
     return calibrate_trajectories(advantages, mask, trajectories, groups, parameters).advantages
@@ -389,9 +409,10 @@ def calibrate_trajectories(
     parameters: CalibAdvParameters | None = None,
 ) -> Calibration:
     """:func:`reshape` with scores, ratios and statistics."""
+    parameters = parameters or CalibAdvParameters()
     turns = turns_of(trajectories, mask)
-    rollouts = [Searches.of(t) for t in trajectories]
-    return calibrate(advantages, mask, turns, groups, rollouts, parameters or CalibAdvParameters())
+    rollouts = [Searches.of(t, parameters) for t in trajectories]
+    return calibrate(advantages, mask, turns, groups, rollouts, parameters)
 
 
 def calibrate_advantages(
