@@ -107,7 +107,7 @@ TABLE: dict[str, Entry] = {
             "a teacher that has seen the evidence weighs the steps of wrong rollouts; for saved rollouts that hold "
             "teacher_logprobs",
             "arXiv 2608.12764",
-            "for wrong rollouts: A · min(exp(-D), 1 + eps), D = sum over the step of log π_teacher - log π_old",
+            "for wrong rollouts: A · min(exp(sign(A) D), 1 + eps), D = sum over the step of log π_teacher - log π_old",
             SSPOParameters,
         ),
         Entry(
