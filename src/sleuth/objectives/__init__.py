@@ -3,6 +3,9 @@
 An objective is put together from parts: ``advantage → reshape* → surrogate + term*``, then an aggregation. Every
 registered name is a patch on plain GRPO and fills a slot of it; names combine with ``+``. The advantage, the surrogate
 and the aggregation can be filled once, reshapes and terms add up.
+
+For a loop of your own there are functions of plain tensors: ``conditional_kl``, ``llds``, ``signbalance_advantages``,
+``calibrate_advantages``, ``step_weights``.
 """
 
 from __future__ import annotations
@@ -16,11 +19,26 @@ from pydantic import BaseModel, ValidationError
 
 from sleuth.errors import UserError
 from sleuth.objectives import parameters as _settings
-from sleuth.objectives.calibadv import CalibAdvParameters
-from sleuth.objectives.sspo import SSPOParameters
+from sleuth.objectives.calibadv import CalibAdvParameters, calibrate_advantages
+from sleuth.objectives.lost_likelihood import llds
+from sleuth.objectives.search_sapo import conditional_kl
+from sleuth.objectives.signbalance import signbalance_advantages
+from sleuth.objectives.sspo import SSPOParameters, step_weights
 
 if TYPE_CHECKING:
     from sleuth.objectives.compose import Objective
+
+__all__ = [
+    "TABLE",
+    "Entry",
+    "calibrate_advantages",
+    "conditional_kl",
+    "llds",
+    "names",
+    "resolve",
+    "signbalance_advantages",
+    "step_weights",
+]
 
 Slot = Literal["advantage", "reshape", "surrogate", "term"]
 

@@ -13,8 +13,8 @@ from sleuth.errors import UserError
 from sleuth.objectives import advantages, calibadv, parameters, sspo, surrogates, terms
 from sleuth.objectives.aggregation import AGGREGATIONS, Aggregation
 from sleuth.objectives.compose import Advantage, Objective, Reshape, Surrogate, Term
-from sleuth.objectives.conditional_kl import conditional_kl
-from sleuth.objectives.llds import llds
+from sleuth.objectives.lost_likelihood import lost_likelihood
+from sleuth.objectives.search_sapo import conditional_kl_tokens
 from sleuth.objectives.signbalance import signbalance
 
 
@@ -45,7 +45,7 @@ def _search_sapo(p: parameters.SearchSAPO) -> Term:
     boundary = p.boundary or ("closed" if released else "open")
     normalizer = p.normalizer or ("protected_tokens" if released else "aggregation")
     loss = partial(
-        conditional_kl, tau=p.tau, arm=p.arm, nonnegative=condition == "nonnegative", closed=boundary == "closed"
+        conditional_kl_tokens, tau=p.tau, arm=p.arm, nonnegative=condition == "nonnegative", closed=boundary == "closed"
     )
     if normalizer == "aggregation":
         return Term("search_sapo", loss, p.gamma)
@@ -58,7 +58,7 @@ def _llds(p: parameters.LLDS) -> Term:
     normalizer = p.normalizer or ("all_tokens" if p.preset == "released" else "protected_tokens")
     return Term(
         "llds",
-        partial(llds, gate=p.gate, ma=p.ma),
+        partial(lost_likelihood, gate=p.gate, ma=p.ma),
         p.weight,
         "all_tokens" if normalizer == "all_tokens" else "nonnegative_tokens",
     )

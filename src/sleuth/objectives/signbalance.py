@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -49,3 +51,23 @@ def signbalance(
         advantages[right] = c
         advantages[wrong] = -negative if max_negative is None else -negative.clamp(max=max_negative)
     return advantages
+
+
+def signbalance_advantages(
+    rewards: Tensor, groups: Tensor, valid: Tensor | None = None, weights: Tensor | None = None, **settings: Any
+) -> Tensor:
+    """:func:`signbalance` for a loop of your own, all rollouts valid unless said otherwise::
+
+        advantages = signbalance_advantages(rewards, groups)
+
+    Args:
+        rewards: (B,) float. ``groups``: (B,) integer, equal numbers are rollouts of one prompt.
+        weights: (B,): under a token mean give each rollout's number of policy tokens, else the balance fails there.
+        settings: ``c``, ``threshold``, ``all_correct``, ``max_negative``.
+
+    Returns:
+        (B,).
+    """
+    if valid is None:
+        valid = torch.ones_like(rewards, dtype=torch.bool)
+    return signbalance(rewards, groups, valid.bool(), weights, **settings)

@@ -58,7 +58,7 @@ def cispo(tokens: Tokens, *, ratio_min: float = 0.0, ratio_max: float = 5.0) -> 
 def soft_sapo(tokens: Tokens, *, temperature_pos: float = 1.0, temperature_neg: float = 1.05) -> tuple[Tensor, Tensor]:
     """``-(4/t)·sigmoid(t·(r - 1))·A`` in place of a clip (Soft Adaptive Policy Optimization, arXiv 2511.20347).
 
-    Not Search Agent Policy Optimization, which is :func:`sleuth.objectives.conditional_kl.conditional_kl`.
+    Not Search Agent Policy Optimization, which is :func:`sleuth.objectives.search_sapo.conditional_kl`.
     """
     t = torch.where(tokens.advantages > 0, temperature_pos, temperature_neg).to(tokens.logp.dtype)
     gate = torch.sigmoid(t * (tokens.ratio - 1)) * 4 / t

@@ -4,7 +4,7 @@ from batches import batch, from_ratios, step
 
 from sleuth.objectives import resolve
 from sleuth.objectives.aggregation import StepTotals
-from sleuth.objectives.llds import llds
+from sleuth.objectives.lost_likelihood import lost_likelihood
 from sleuth.objectives.tokens import Tokens, turn_numbers
 
 # One good rollout: a turn that fell as a whole (0.2 - 0.5), a gap of the environment, a turn that rose (0.4 - 0.1).
@@ -32,16 +32,16 @@ def test_gates(gate, expected, dtype, rel):
         # Exactly zero is a matter of rounding; a little higher is not.
         tokens = _tokens(dtype=dtype)
         tokens.old_logp = tokens.old_logp - 0.001 * tokens.mask
-        assert not llds(tokens, gate=gate).any()
+        assert not lost_likelihood(tokens, gate=gate).any()
         tokens.old_logp = tokens.old_logp + 0.002 * tokens.mask
-        assert llds(tokens, gate=gate)[0, 1].item() == pytest.approx(0.501, rel=rel)
+        assert lost_likelihood(tokens, gate=gate)[0, 1].item() == pytest.approx(0.501, rel=rel)
         return
-    assert llds(_tokens(dtype=dtype), gate=gate)[0].tolist() == pytest.approx(expected, rel=rel)
+    assert lost_likelihood(_tokens(dtype=dtype), gate=gate)[0].tolist() == pytest.approx(expected, rel=rel)
 
 
 def test_rollouts_with_zero_advantage_are_protected_and_bad_ones_are_not():
-    assert llds(_tokens(0.0), gate="token").sum().item() == pytest.approx(0.6)
-    assert not llds(_tokens(-0.1), gate="token").any()
+    assert lost_likelihood(_tokens(0.0), gate="token").sum().item() == pytest.approx(0.6)
+    assert not lost_likelihood(_tokens(-0.1), gate="token").any()
 
 
 def test_where_nothing_moved_there_is_no_gradient():
@@ -67,12 +67,12 @@ def test_presets_differ_in_the_normaliser():
 def test_ma_holds_answers_up_only_after_searching(searches, share):
     answer = torch.tensor([[0, 1, 0, 0, 0]])
     tokens = _tokens(answer=answer, searches=torch.tensor([searches]))
-    assert llds(tokens, gate="token", ma=True)[0].tolist() == pytest.approx([0, 0.5 * share, 0, 0, 0.1])
+    assert lost_likelihood(tokens, gate="token", ma=True)[0].tolist() == pytest.approx([0, 0.5 * share, 0, 0, 0.1])
 
 
 def test_ma_without_answer_tokens_is_an_error():
     with pytest.raises(ValueError, match="answer"):
-        llds(_tokens(), ma=True)
+        lost_likelihood(_tokens(), ma=True)
     assert resolve("llds", {"llds": {"ma": True}}).needs_answers
 
 
