@@ -90,3 +90,13 @@ def test_turns_are_runs_of_the_mask():
 def test_totals_of_parts_add_up():
     _, _, a, mask = batch()
     assert StepTotals.of(mask[:2], a[:2]) + StepTotals.of(mask[2:], a[2:]) == StepTotals.of(mask, a)
+
+
+def test_a_dropped_token_does_not_cut_its_turn_in_two():
+    d = torch.tensor([[0.3, 0.0, -0.2]])
+    logp = torch.full_like(d, -1.0)
+    old = logp - d
+    logp[0, 1] = float("nan")
+    tokens = Tokens.build(logp, old, torch.ones(1), torch.ones(1, 3))
+    assert tokens.turns.tolist() == [[1, 1, 1]]
+    assert not lost_likelihood(tokens).any()  # 0.3 - 0.2: the turn rose

@@ -116,6 +116,18 @@ def test_the_released_penalty_is_divided_by_protected_tokens_of_the_whole_step()
     torch.testing.assert_close(torch.autograd.grad(split.sum(), leaf)[0], grad, rtol=1e-9, atol=1e-12)
 
 
+def test_protected_tokens_are_those_of_the_condition_in_force():
+    """Rows with A = 1 and A = 0: under the paper's condition only the first counts, and only it is penalised."""
+    logp = torch.full((2, 4), -1.0)
+    a = torch.tensor([1.0, 0.0])
+    for condition, count in (("positive", 4), ("nonnegative", 8)):
+        objective = _search_sapo(gamma=1.0, normalizer="protected_tokens", condition=condition)
+        tokens = Tokens.build(logp, logp + 0.5, a, torch.ones(2, 4))
+        part = objective.token_loss(tokens, StepTotals.of(torch.ones(2, 4), a)).terms["search_sapo"]
+        assert part[0].tolist() == pytest.approx([0.5 / count] * 4)
+        assert part[1].tolist() == pytest.approx([0.5 / count if count == 8 else 0.0] * 4)
+
+
 def test_paper_follows_the_aggregation():
     logp, old = from_ratios([[0.5] * 4, [0.5, 1, 1, 1]])
     mask = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0]])

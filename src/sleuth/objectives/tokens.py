@@ -21,7 +21,7 @@ class Tokens:
         advantages: (B, T).
         mask: (B, T) bool, True for policy tokens that count.
         rollout_advantages: (B,) one value a rollout, as the rewards gave it, before any reshaping.
-        turns: (B, T) integer: the number of the policy turn that a token belongs to, from 1; 0 for none.
+        policy: (B, T) bool, the mask as it was given, dropped tokens included; its runs are the policy's turns.
         ref_logp: (B, T) under the reference policy, or None.
         entropy: (B, T) of the policy's distribution at each token, in nats, with gradient, or None.
         answer: (B, T) bool, True for tokens of the final answer, or None.
@@ -34,7 +34,7 @@ class Tokens:
     advantages: Tensor
     mask: Tensor
     rollout_advantages: Tensor
-    turns: Tensor
+    policy: Tensor
     ref_logp: Tensor | None = None
     entropy: Tensor | None = None
     answer: Tensor | None = None
@@ -82,7 +82,7 @@ class Tokens:
             advantages=torch.where(kept, advantages, zero),
             mask=kept,
             rollout_advantages=rollout_advantages,
-            turns=turn_numbers(mask),
+            policy=mask,
             ref_logp=None if ref_logp is None else torch.where(kept, ref_logp, zero),
             entropy=None if entropy is None else torch.where(kept, entropy, zero),
             answer=None if answer is None else answer.bool(),
@@ -99,6 +99,11 @@ class Tokens:
     def ratio(self) -> Tensor:
         """(B, T) probability ratio; 1 outside of the mask."""
         return clamped_exp(self.log_ratio)
+
+    @property
+    def turns(self) -> Tensor:
+        """(B, T) integer: the number of the policy turn that a token belongs to, from 1; 0 for none."""
+        return turn_numbers(self.policy)
 
     def protected(self, *, nonnegative: bool) -> Tensor:
         """(B,) bool: rollouts with advantage above 0, or with ``nonnegative`` at least 0."""
