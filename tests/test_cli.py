@@ -57,6 +57,22 @@ def test_required_settings_are_named_all_at_once(sleuth):
     assert "needs retriever.corpus, data.train, data.test, model" in one_line(error)
 
 
+@pytest.mark.parametrize(
+    ("command", "start", "end"),
+    [
+        (["train"], "sleuth train qwen-3b corpus=", "=test.jsonl"),
+        (["train", "--dry-run"], "sleuth train qwen-3b corpus=", " --dry-run"),
+        (["warmstart"], "sleuth warmstart qwen-3b corpus=", "=test.jsonl"),
+    ],
+)
+def test_the_example_for_required_settings_is_the_command_that_was_given(sleuth, command, start, end):
+    code, _, error = sleuth(*command, "qwen-3b")
+    example = one_line(error).rstrip().partition("for example: ")[2]
+    assert code == 2
+    assert example.startswith(start)
+    assert example.endswith(end)
+
+
 @pytest.mark.parametrize("verb", [["train"], ["train", "--dry-run"], ["warmstart"]])
 def test_a_missing_file_is_one_line(sleuth, verb, tmp_path):
     paths = ["corpus=nowhere.jsonl", "data.train=gone.jsonl", "data.test=gone.jsonl", "model=tiny-untrained"]
@@ -102,6 +118,48 @@ def test_a_run_folder_is_never_written_over(sleuth, tmp_path):
     assert "run is not empty" in one_line(error)
 
 
+UNUSABLE = ["/proc/nosuch", "file.jsonl", "file.jsonl/inside", "x" * 300, "dangling"]
+
+
+@pytest.mark.parametrize("target", UNUSABLE)
+@pytest.mark.parametrize(
+    "command",
+    [["train", "laptop"], ["train", "laptop", "--dry-run"], ["warmstart", "laptop"], ["eval", "tiny-untrained"]],
+)
+def test_an_output_folder_that_cannot_be_is_refused_before_any_work(sleuth, tmp_path, monkeypatch, command, target):
+    def works(*arguments, **settings):
+        raise AssertionError("work was begun")
+
+    monkeypatch.setattr("sleuth.question_sets.load_questions", works)
+    monkeypatch.setattr("sleuth.commands.plan.plan", works)
+    monkeypatch.setattr("sleuth.assembly.build_model", works)
+    write_rows(tmp_path / "file.jsonl", {"id": "1"})
+    (tmp_path / "dangling").symlink_to("nowhere")
+    code, out, error = sleuth(*command, *([] if command[0] == "eval" else SMALL), "-o", target)
+    assert (code, out) == (2, "")
+    assert target in one_line(error)
+    assert "can't be written" in error
+    assert {path.name for path in tmp_path.iterdir()} == {"file.jsonl", "dangling"}
+
+
+@pytest.mark.parametrize("command", [["warmstart", "laptop"], ["eval", "tiny-untrained"], ["train", "laptop"]])
+def test_output_never_joins_other_files(sleuth, tmp_path, command):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    code, _, error = sleuth(*command, "-o", "out")
+    assert code == 2
+    assert "out is not empty" in one_line(error)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes.txt"]
+
+
+def test_a_start_that_was_refused_can_be_repeated_in_its_folder(sleuth, tmp_path):
+    assert sleuth("train", "laptop", *SMALL[1:], "model=./no-such-model", "-o", "run")[0] == 2
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["world"]
+    code, _, error = sleuth("train", "laptop", *SMALL[1:], "model=./no-such-model", "-o", "run")
+    assert code == 2
+    assert "no-such-model: no such model folder" in one_line(error)
+
+
 def test_there_must_be_something_to_resume(sleuth):
     code, _, error = sleuth("train", "laptop", "--resume")
     assert code == 2
@@ -135,6 +193,17 @@ def test_a_run_that_ends_early_is_one_line_and_an_exit_code(sleuth, monkeypatch,
     got, _, said = sleuth("recipes")
     assert got == code
     assert message in one_line(said)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOENT])
+def test_a_path_that_cannot_be_used_is_one_line_with_its_name(sleuth, monkeypatch, number):
+    def fails():
+        raise OSError(number, "Not For You", "runs/x/metrics.jsonl")
+
+    monkeypatch.setattr("sleuth.commands.lists.list_recipes", fails)
+    code, _, error = sleuth("recipes")
+    assert code == 2
+    assert "runs/x/metrics.jsonl: not for you" in one_line(error)
 
 
 def test_a_fault_of_our_own_is_not_hidden(monkeypatch):
@@ -231,11 +300,70 @@ def test_a_dry_run_reads_the_questions_and_says_what_was_shared(sleuth, tmp_path
     assert "reference" in out
 
 
-def test_a_dry_run_without_the_hub_estimates_by_the_models_name(sleuth, tmp_path, monkeypatch):
+@pytest.fixture
+def no_hub(monkeypatch):
     def no_network(self, *arguments, **settings):
         raise OSError("no network")
 
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", no_network)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("protocol.kind=foo", "protocol.kind='foo' is not known"),
+        ("protocol.settings.nosuch=1", "unknown setting 'protocol.settings.nosuch'"),
+        ("protocol.tools.x=nosuch:thing", "nosuch:thing: no module nosuch"),
+        ("retriever.kind=foo", "retriever.kind='foo' is not known"),
+        ("retriever.kind=nosuch:thing", "nosuch:thing: no module nosuch"),
+        ("retriever.settings.k3=1", "unknown setting 'retriever.settings.k3'"),
+        ("corpus=empty.jsonl", "empty.jsonl: no passages"),
+        ("corpus=twice.jsonl", 'twice.jsonl, line 2: id "1" was used on line 1'),
+        ("corpus=whole.jsonl", "of the corpus, and no passage has that"),
+        ("sampling.temperature=0", "sampling.temperature=0 should be greater than 0"),
+        ("world=null", "no passages to search"),
+        ("world=null retriever.corpus=whole.jsonl", "no training questions"),
+    ],
+)
+def test_a_dry_run_refuses_what_train_refuses(sleuth, tmp_path, setting, message):
+    passage = {"id": "1", "title": "a", "text": "b"}
+    write_rows(tmp_path / "empty.jsonl")
+    write_rows(tmp_path / "twice.jsonl", passage, passage)
+    write_rows(tmp_path / "whole.jsonl", passage)
+    errors = []
+    for verb in (["train", "--dry-run"], ["train"]):
+        code, out, error = sleuth(*verb, "laptop", *SMALL, *setting.split())
+        assert (code, out) == (2, "")
+        errors.append(one_line(error))
+    assert message in errors[0]
+    assert errors[0] == errors[1]
+
+
+def test_a_dry_run_checks_the_protocols_kind_where_the_tokenizer_is_elsewhere(sleuth, no_hub):
+    command = ["train", "laptop", "--dry-run", SMALL[1], "model=nobody-anywhere/Model-3B"]
+    assert sleuth(*command)[0] == 0
+    for kind, message in (("foo", "'foo' is not known"), ("nosuch:thing", "no module nosuch")):
+        code, _, error = sleuth(*command, f"protocol.kind={kind}")
+        assert code == 2
+        assert message in one_line(error)
+
+
+def test_scoring_at_temperature_0_may_be_planned(sleuth):
+    assert sleuth("train", "laptop", "--dry-run", *SMALL, "evaluation.temperature=0")[0] == 0
+
+
+def test_a_dry_run_says_when_the_dev_set_comes_out_smaller_than_asked_for(sleuth, tmp_path):
+    rows = [{"id": str(i), "question": f"q{i}", "golden_answers": ["a"]} for i in range(9)]
+    corpus = write_rows(tmp_path / "corpus.jsonl", {"id": "1", "title": "a", "text": "b"})
+    own = ["world=null", f"corpus={corpus}", f"data.train={write_rows(tmp_path / 'train.jsonl', *rows)}"]
+    command = ["train", "laptop", "--dry-run", SMALL[0], *own]
+    code, out, _ = sleuth(*command, "data.dev_size=5")
+    assert code == 0
+    assert "data.dev_size=5 is more than half of the training questions; dev gets 4 of them, train keeps 5" in out
+    assert "more than half" not in sleuth(*command, "data.dev_size=4")[1]
+
+
+def test_a_dry_run_without_the_hub_estimates_by_the_models_name(sleuth, no_hub):
     code, out, _ = sleuth("train", "laptop", "--dry-run", SMALL[1], "model=nobody-anywhere/Model-3B-Instruct")
     assert code == 0
     assert "3,000,000,000 parameters (by its name, since its config is not cached and the hub can't be reached)" in out
@@ -270,6 +398,12 @@ def test_graded_rows_as_json_are_alone_on_stdout(sleuth, tmp_path):
 def test_a_row_without_a_prediction_field_is_named(sleuth, tmp_path):
     code, _, error = sleuth("grade", write_rows(tmp_path / "p.jsonl", PREDICTIONS[0], {"id": "2"}))
     assert code == 2
+    assert "p.jsonl, line 2" in one_line(error)
+
+
+def test_no_graded_row_is_printed_before_every_row_is_known_to_be_sound(sleuth, tmp_path):
+    code, out, error = sleuth("grade", write_rows(tmp_path / "p.jsonl", PREDICTIONS[0], {"id": "2"}), "--json")
+    assert (code, out) == (2, "")
     assert "p.jsonl, line 2" in one_line(error)
 
 
@@ -347,6 +481,42 @@ def test_a_conversion_that_cannot_be_is_refused(sleuth, tmp_path, arguments, mes
     assert not (tmp_path / "out.jsonl").exists()
 
 
+def test_a_conversion_writes_over_nothing_unless_forced(sleuth, tmp_path):
+    row = QUESTIONS[0] | {"context": [["A", ["One."]]]}
+    source = write_rows(tmp_path / "q.jsonl", row)
+    out, corpus = tmp_path / "out.jsonl", tmp_path / "c.jsonl"
+    command = ["data", "convert", source, "out.jsonl", "--corpus", "c.jsonl"]
+    for there, other in ((out, corpus), (corpus, out)):
+        there.write_text("mine\n")
+        code, _, error = sleuth(*command)
+        assert code == 2
+        assert f"{there.name} is there already" in one_line(error)
+        assert there.read_text() == "mine\n"
+        assert not other.exists()
+        there.unlink()
+    out.write_text("mine\n")
+    corpus.write_text("mine\n")
+    assert sleuth(*command, "--force")[0] == 0
+    assert json.loads(out.read_text())["id"] == "1"
+    assert "One." in corpus.read_text()
+    for own in ([source, "q.jsonl"], [source, "out.jsonl", "--corpus", "q.jsonl"]):
+        code, _, error = sleuth("data", "convert", *own, "--force")
+        assert code == 2
+        assert "is the source itself" in one_line(error)
+    assert json.loads((tmp_path / "q.jsonl").read_text()) == row
+
+
+@pytest.mark.parametrize("target", ["/proc/nosuch/out.jsonl", "q.jsonl/out.jsonl", "folder.jsonl"])
+def test_a_conversion_to_where_no_file_can_be_is_refused(sleuth, tmp_path, target):
+    source = write_rows(tmp_path / "q.jsonl", *QUESTIONS)
+    (tmp_path / "folder.jsonl").mkdir()
+    for place in ([target], ["out.jsonl", "--corpus", target]):
+        code, _, error = sleuth("data", "convert", source, *place)
+        assert code == 2
+        assert ("can't be written" in one_line(error)) or "is a folder" in error
+        assert not (tmp_path / "out.jsonl").exists()
+
+
 def test_an_unknown_packaged_model_gets_the_nearest_name(sleuth):
     code, _, error = sleuth("model", "get", "smollm2-135")
     assert code == 2
@@ -399,6 +569,14 @@ def test_eval_says_how_many_questions_were_trained_on(sleuth, model, tmp_path):
     code, _, error = sleuth("eval", model, str(world / "train.jsonl"), "evaluation.greedy=false", "-o", "scores")
     assert code == 0
     assert "30 of 30 questions may have been trained on" in error
+
+
+@pytest.mark.parametrize("command", [["eval", "nosuch", "q.jsonl"], ["ask", "nosuch", "who ?"]])
+def test_a_policy_that_is_not_there_is_said_first(sleuth, no_hub, tmp_path, command):
+    write_rows(tmp_path / "q.jsonl", *QUESTIONS)
+    code, _, error = sleuth(*command)
+    assert code == 2
+    assert "nosuch: no run, model folder or reachable hub model has this name" in one_line(error)
 
 
 def test_eval_of_an_unknown_question_file_is_refused(sleuth, model):

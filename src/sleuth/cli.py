@@ -15,6 +15,8 @@ import typer
 from sleuth.errors import RunFailed, RunStopped, UserError
 
 _INTERRUPTED = 130
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_WRONG_PATH = (errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOENT)
 
 _UsageError: Any = typer.BadParameter.__base__
 """A wrong option or argument: click's class, which some versions of typer bundle and others import."""
@@ -62,7 +64,7 @@ def train(
     from sleuth.commands import train as command
 
     if dry_run:
-        command.dry_run(recipe, settings or [])
+        command.dry_run(recipe, settings or [], output=output)
     else:
         command.train(recipe, settings or [], output=output, resume=resume)
 
@@ -165,11 +167,12 @@ def convert_data(
         list[str] | None, typer.Option("--where", metavar="FIELD=VALUE", help="Keep such rows; may be repeated.")
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Keep the first so many.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over files that exist.")] = False,
 ) -> None:
     """Write a question set in another form."""
     from sleuth.commands import data as command
 
-    command.convert(source, target, to=to, corpus=corpus, where=where or [], limit=limit)
+    command.convert(source, target, to=to, corpus=corpus, where=where or [], limit=limit, force=force)
 
 
 @model_app.command(name="get")
@@ -226,7 +229,10 @@ def run(arguments: list[str]) -> int:
         sys.stderr.close()
         return 1
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in _WRONG_PATH and error.filename:
+            reason = str(error.strerror).lower()
+            return _fail(f"{error.filename}: {reason}; check the path and who may read and write it", 2)
+        if error.errno not in _FULL:
             raise
         where = f" while writing {error.filename}" if error.filename else ""
         return _fail(f"the disk is full{where}; free some space and run it again (a training run: with --resume)", 1)

@@ -72,6 +72,16 @@ def test_doubtful_row_is_a_warning(check, row, message):
     assert any("line 2" in warning and message in warning for warning in report.warnings)
 
 
+def test_a_row_written_twice_is_one_finding_for_each_time(check):
+    other = GOOD | {"id": "2", "question": "When?"}
+    report = check(GOOD, other, GOOD, GOOD, other | {"id": "1"})
+    assert [line for n in (3, 4, 5) for line in report.errors if f"line {n} " in line] == report.errors
+    assert len(report.errors) == 3
+    assert len(report.warnings) == 1
+    assert "line 5 " in report.warnings[0]
+    assert report.warnings[0].endswith("line 2")
+
+
 def test_line_that_is_not_json_ends_the_check_as_an_error(tmp_path):
     path = tmp_path / "dev.jsonl"
     path.write_text(json.dumps(GOOD) + '\n{"id": \n')

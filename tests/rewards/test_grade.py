@@ -30,6 +30,16 @@ def test_rows_come_back_with_both_graders(predictions):
     assert graded[2]["robust"] == {"em": 0.0, "f1": 0.0, "cover_em": 0.0}
 
 
+def test_a_number_is_graded_as_its_text_and_stays_a_number(predictions):
+    rows = [
+        {"id": "1", "prediction": 1969, "golden_answers": [1969]},
+        {"id": "2", "prediction": 2.5, "golden_answers": ["2.5"]},
+    ]
+    graded = list(grade_file(predictions(rows)))
+    assert [row["prediction"] for row in graded] == [1969, 2.5]
+    assert [row[grader]["em"] for row in graded for grader in ("squad", "robust")] == [1.0] * 4
+
+
 def test_summary_counts_every_row(predictions):
     summary = GradeSummary()
     list(grade_file(predictions(ROWS), summary))
@@ -49,7 +59,9 @@ def test_graded_file_can_be_graded_again(predictions):
         ({"prediction": "x", "golden_answers": ["x"]}, 'no "id"'),
         ({"id": "1", "golden_answers": ["x"]}, 'no "prediction"'),
         ({"id": "1", "prediction": "x"}, 'no "golden_answers"'),
-        ({"id": "1", "prediction": 5, "golden_answers": ["x"]}, '"prediction" is 5'),
+        ({"id": "1", "prediction": True, "golden_answers": ["x"]}, '"prediction" is True'),
+        ({"id": "1", "prediction": float("nan"), "golden_answers": ["x"]}, '"prediction" is nan'),
+        ({"id": "1", "prediction": ["x"], "golden_answers": ["x"]}, r'"prediction" is \[.x.\]'),
         ({"id": "1", "prediction": "x", "golden_answers": []}, r'"golden_answers": no golden answer'),
         ({"id": "1", "prediction": "x", "golden_answers": [None]}, r'"golden_answers": a golden answer is None'),
     ],

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from sleuth.agent.episode import Episode
 from sleuth.assembly import assemble, build_agent, build_sampler
-from sleuth.commands.policy import Policy, find_policy, split_arguments
+from sleuth.commands.policy import Policy, check_model, find_policy, split_arguments
 from sleuth.commands.terminal import console
 from sleuth.errors import UserError
 from sleuth.question_sets import question_sets, world_files
@@ -50,6 +50,7 @@ def ask(
     if corpus is not None:
         settings.append(f"corpus={json.dumps(corpus)}")
     policy = find_policy(source, settings, recipe)
+    check_model(policy)
     with tempfile.TemporaryDirectory() as scratch:
         folder = policy.folder or Path(scratch)
         asked = _question(policy, folder, words[0] if words else None, part, seed)

@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.table import Table
 
+from sleuth.commands.folders import check_output_file
 from sleuth.commands.terminal import console
 from sleuth.errors import UserError
 
@@ -26,9 +27,9 @@ def grade(path: str, *, as_json: bool) -> None:
     from sleuth.rewards.grade import GradeSummary, grade_file
 
     summary = GradeSummary()
-    for row in grade_file(path, summary):
-        if as_json:
-            sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
+    rows = list(grade_file(path, summary))  # all of them first: a broken row leaves no half of an output behind
+    if as_json:
+        sys.stdout.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     table = Table("grader", "EM", "F1", "cover-EM", box=None, pad_edge=False)
     for grader, means in summary.means.items():
         table.add_row(grader, *(f"{means[name]:.4f}" for name in ("em", "f1", "cover_em")))
@@ -62,16 +63,24 @@ def check(source: str, *, as_json: bool) -> int:
 
 
 def convert(
-    source: str, target: Path, *, to: str | None, corpus: Path | None, where: Sequence[str], limit: int | None
+    source: str,
+    target: Path,
+    *,
+    to: str | None,
+    corpus: Path | None,
+    where: Sequence[str],
+    limit: int | None,
+    force: bool = False,
 ) -> None:
     """Write a question set in another form, and the passages that its rows bring.
 
     Args:
         to: ``jsonl``, ``parquet`` or ``flashrag``; None: by the target's ending.
         where: ``field=value``, values in YAML.
+        force: write over files that exist.
 
     Raises:
-        UserError: names file, row and field.
+        UserError: names file, row and field, or a file that would be written over.
     """
     from sleuth.data.convert import Form
     from sleuth.data.convert import convert as convert_questions
@@ -79,8 +88,10 @@ def convert(
     forms: dict[str, Form] = {"jsonl": "questions", "parquet": "search-r1", "flashrag": "flashrag"}
     if to is not None and to not in forms:
         raise UserError(f"--to {to} is not known; write {', '.join(forms)}")
-    if os.path.exists(source) and target.exists() and os.path.samefile(source, target):
-        raise UserError(f"{target} is the source itself; choose another target")
+    for file in (target, corpus) if corpus is not None else (target,):
+        if os.path.exists(source) and file.exists() and os.path.samefile(source, file):
+            raise UserError(f"{file} is the source itself; choose another target")
+        check_output_file(file, force=force)
     done = convert_questions(
         source,
         target,

@@ -11,8 +11,8 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from sleuth.assembly import Parts, assemble, build_agent, build_sampler
-from sleuth.commands.folders import free_folder
-from sleuth.commands.policy import Policy, find_policy, split_arguments
+from sleuth.commands.folders import check_output_folder, free_folder
+from sleuth.commands.policy import Policy, check_model, find_policy, split_arguments
 from sleuth.commands.terminal import console
 from sleuth.errors import UserError
 from sleuth.evaluation.score import evaluate, score, score_rows
@@ -46,8 +46,8 @@ def run_evaluation(
         settings.append(f"corpus={json.dumps(corpus)}")
     policy = _policy_for(source, files, settings, recipe)
     folder = output or free_folder(_default_folder(policy, source, files))
-    if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder} is not empty; choose another folder with -o")
+    check_output_folder(folder)
+    check_model(policy)
     notes = console(stderr=True)
     parts = assemble(
         policy.recipe,

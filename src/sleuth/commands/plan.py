@@ -1,20 +1,32 @@
-"""`sleuth train --dry-run`: what a run would do, need and load, without doing or loading it."""
+"""`sleuth train --dry-run`: what a run would do and need, checked with the parts of the run but for its weights."""
 
 from __future__ import annotations
 
 import math
 import os
 import re
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sleuth.assembly import TINY, UNTRAINED_TINY, model_source
+from sleuth.assembly import (
+    TINY,
+    UNTRAINED_TINY,
+    build_protocol,
+    build_retriever,
+    build_tokenizer,
+    build_tools,
+    check_parts_of_corpus,
+    model_source,
+)
 from sleuth.commands.terminal import console
 from sleuth.errors import UserError
-from sleuth.question_sets import question_sets
+from sleuth.plugins import load_object
+from sleuth.question_sets import QuestionSets, question_sets, world_files
 from sleuth.recipes.schema import Recipe
+from sleuth.types import Tool
 
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "auto": 2}
 _GIB = 1 << 30
@@ -34,7 +46,7 @@ def print_plan(recipe: Recipe) -> None:
     """Print the plan; everything that can be checked without weights is checked.
 
     Raises:
-        UserError: an unknown objective, parameter or setting, a missing or unreadable file.
+        UserError: an unknown objective, parameter, setting, kind or tool, a missing, unreadable or broken file.
     """
     lines = list(plan(recipe))
     width = max(len(label) for label, _ in lines)
@@ -52,6 +64,7 @@ def plan(recipe: Recipe) -> Iterator[tuple[str, str]]:
     objective = resolve(recipe.objective, recipe.parameters, recipe.aggregation, t.kl_coefficient)
     objective.check_training(t.updates_per_batch)
     Reward(recipe.reward)
+    tools = build_tools(recipe)
     rollouts = t.prompts * t.group
     per_update = rollouts // t.updates_per_batch
     micro = t.micro_batch or per_update
@@ -72,8 +85,10 @@ def plan(recipe: Recipe) -> Iterator[tuple[str, str]]:
     )
     facts, problem = model_facts(recipe)
     if facts is None:
+        _check_protocol(recipe, tools)
         yield "model", f"{recipe.model}: {problem}; memory can't be estimated"
         return
+    _check_protocol(recipe, tools)
     yield "model", f"{recipe.model}: {facts.parameters:,} parameters ({facts.source}), in {recipe.model_settings.dtype}"
     yield from _memory(recipe, facts, rollouts, micro)
 
@@ -136,30 +151,64 @@ def _fetch_config(name: str) -> str:
         raise UserError(f"model={name}: no such folder, and no such model on the hub; check the spelling") from None
 
 
+def _check_protocol(recipe: Recipe, tools: Mapping[str, Tool]) -> None:
+    """With the policy's own tokenizer where that needs no download, else by its kind alone.
+
+    Raises:
+        UserError: unknown kind, or (with the tokenizer) a wrong setting or a tokenizer that doesn't fit.
+    """
+    if _tokenizer_is_here(recipe):
+        from sleuth.agent.codec import TokenCodec
+
+        build_protocol(recipe, TokenCodec(build_tokenizer(recipe)), tools)
+    elif ":" in recipe.protocol.kind:
+        load_object(recipe.protocol.kind)
+    elif recipe.protocol.kind not in ("tags", "tool_calls"):
+        kind = recipe.protocol.kind
+        raise UserError(f"protocol.kind={kind!r} is not known; write tags, tool_calls, or your own module:function")
+
+
+def _tokenizer_is_here(recipe: Recipe) -> bool:
+    if recipe.model == UNTRAINED_TINY or os.path.isdir(model_source(recipe)):
+        return True
+    from huggingface_hub import try_to_load_from_cache
+
+    return isinstance(try_to_load_from_cache(model_source(recipe), "tokenizer_config.json"), str)
+
+
 def _data(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    notes: list[str] = []
+    with tempfile.TemporaryDirectory() as scratch:  # a world is made in full: what no world can have is found out
+        world = world_files(recipe, Path(scratch))
+        sets = question_sets(recipe, world, say=notes.append)
+        retriever, _ = build_retriever(recipe, world)
+        check_parts_of_corpus(retriever, [*sets.train, *sets.dev, *sets.test])
+    if not sets.train:
+        raise UserError("the recipe has no training questions; set data.train=FILE")
+    counts = f"train {len(sets.train):,}, dev {len(sets.dev):,}, test {len(sets.test):,}"
     if recipe.world is not None:
         w = recipe.world
-        yield (
-            "questions",
-            f"train {w.train.questions:,}, dev {w.dev.questions:,}, test {w.test.questions:,}, made from "
-            f"{w.train.worlds + w.dev.worlds + w.test.worlds:,} HopWorlds in the run folder",
-        )
-    else:
-        notes: list[str] = []
-        sets = question_sets(recipe, say=notes.append)
-        yield "questions", f"train {len(sets.train):,}, dev {len(sets.dev):,}, test {len(sets.test):,}"
-        yield from (("", note) for note in notes)
+        worlds = w.train.worlds + w.dev.worlds + w.test.worlds
+        counts += f", made from {worlds:,} HopWorlds in the run folder"
+    yield "questions", counts
+    yield from (("", note) for note in [*notes, *_small_dev(recipe, sets)])
     corpus = recipe.retriever.corpus
     if corpus is not None:
-        if not Path(corpus).is_file():
-            raise UserError(f"{corpus}: no such file; check retriever.corpus")
-        yield "passages", f"{corpus}, {Path(corpus).stat().st_size / 1e6:,.1f} MB, by {recipe.retriever.kind}"
+        size = f", {os.path.getsize(corpus) / 1e6:,.1f} MB" if os.path.isfile(corpus) else ""
+        yield "passages", f"{corpus}{size}, by {recipe.retriever.kind}"
     elif recipe.world is not None:
         yield "passages", f"those of the worlds, by {recipe.retriever.kind}"
-    elif recipe.retriever.kind == "bm25":
-        raise UserError("no passages to search; name a file of passages: corpus=passages.jsonl")
     else:
         yield "passages", f"by {recipe.retriever.kind}"
+
+
+def _small_dev(recipe: Recipe, sets: QuestionSets) -> Iterator[str]:
+    """Says that a dev set split off train is smaller than asked for: half of train is the most that it gets."""
+    if recipe.data.dev is None and recipe.world is None and len(sets.dev) < recipe.data.dev_size:
+        yield (
+            f"data.dev_size={recipe.data.dev_size:,} is more than half of the training questions; "
+            f"dev gets {len(sets.dev):,} of them, train keeps {len(sets.train):,}"
+        )
 
 
 def _reward(recipe: Recipe) -> str:

@@ -50,6 +50,24 @@ def find_policy(source: str, settings: Sequence[str] = (), recipe: str | None = 
     return Policy(loaded.model_copy(update={"model": weights}), home)
 
 
+def check_model(policy: Policy) -> None:
+    """Refuse a bare model that isn't there, before anything else that it leaves open is asked for.
+
+    Raises:
+        UserError: no run, model folder or reachable hub model has that name.
+    """
+    if policy.folder is not None:
+        return
+    from sleuth.assembly import build_tokenizer
+
+    name = policy.recipe.model
+    try:
+        build_tokenizer(policy.recipe)
+    except UserError as error:
+        why = str(error).removeprefix(f"{name}: ")
+        raise UserError(f"{name}: no run, model folder or reachable hub model has this name ({why})") from None
+
+
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """(everything else, settings): a setting is ``name.name=…`` and not the name of a file that exists."""
     settings = [a for a in arguments if re.match(r"[A-Za-z_][\w.]*=", a) and not Path(a).exists()]

@@ -9,32 +9,34 @@ from typing import Any
 
 from rich.table import Table
 
-from sleuth.commands.folders import free_folder
+from sleuth.commands.folders import check_output_folder, check_writable, free_folder
 from sleuth.commands.terminal import console
 from sleuth.errors import RunStopped, UserError
 from sleuth.evaluation.table import AVERAGE, NOT_COMPARABLE
 from sleuth.recipes.loader import load_recipe
 
 RUNS = Path("runs")
+_WARMSTART = "sleuth warmstart {recipe} {settings}"
+_DRY_RUN = "sleuth train {recipe} {settings} --dry-run"
 
 
 def train(recipe: str, settings: Sequence[str], *, output: Path | None, resume: bool) -> None:
     """Train; with ``resume`` the recipe is the one that the run folder holds, ``settings`` on top.
 
     Raises:
-        UserError: a wrong recipe, a run folder that already holds a run, or nothing to resume.
+        UserError: a wrong recipe, a run folder that isn't empty or can't be written, or nothing to resume.
         RunStopped: interrupted; says how to go on.
     """
     if resume:
         folder = output or _run_to_resume(recipe)
         if not (folder / "recipe.yaml").is_file():
             raise UserError(f"{folder}: no run to resume (no recipe.yaml in it); name its folder with -o")
+        check_writable(folder)
         loaded = load_recipe(folder / "recipe.yaml", settings)
     else:
         loaded = load_recipe(recipe, settings)
         folder = output or free_folder(RUNS / loaded.name)
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise UserError(f"{folder} is not empty; go on with it by --resume, or choose another folder with -o")
+        _check_run_folder(folder)
     from sleuth.training.run import train as run_training
 
     try:
@@ -79,22 +81,32 @@ def warmstart(recipe: str, settings: Sequence[str], *, output: Path | None) -> N
     """Supervised training on the recipe's demonstrations; leaves a model folder.
 
     Raises:
-        UserError: a wrong recipe, or an output folder that isn't empty.
+        UserError: a wrong recipe, or an output folder that isn't empty or can't be written.
     """
-    loaded = load_recipe(recipe, settings)
+    loaded = load_recipe(recipe, settings, example=_WARMSTART)
     folder = output or free_folder(RUNS / f"{loaded.name}-warmstart")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} is not empty; choose another folder with -o")
+    check_output_folder(folder)
     from sleuth.training.warmstart import warmstart as run_warmstart
 
     run_warmstart(loaded, folder)
 
 
-def dry_run(recipe: str, settings: Sequence[str]) -> None:
-    """Print what the run would do and need."""
+def dry_run(recipe: str, settings: Sequence[str], *, output: Path | None) -> None:
+    """Print what the run would do and need.
+
+    Raises:
+        UserError: what :func:`train` would refuse, as far as that is known without weights.
+    """
     from sleuth.commands.plan import print_plan
 
-    print_plan(load_recipe(recipe, settings))
+    loaded = load_recipe(recipe, settings, example=_DRY_RUN)
+    _check_run_folder(output or free_folder(RUNS / loaded.name))
+    print_plan(loaded)
+
+
+def _check_run_folder(folder: Path) -> None:
+    """A start that was refused may have left the recipe's world, which the next one uses."""
+    check_output_folder(folder, instead="go on with it by --resume, or choose", may_hold=["world"])
 
 
 def _run_to_resume(recipe: str) -> Path:

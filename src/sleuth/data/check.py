@@ -71,12 +71,12 @@ def check_questions(source: Source) -> CheckReport:
             report.by_source[question.data_source] += 1
             if "hops" in question.extra:
                 report.by_hops[str(question.extra["hops"])] += 1
-            if question.id in ids:
-                report.errors.append(f"{place}: id was used in {ids[question.id]}; ids must differ")
-            if (key := question_key(question.question)) in questions:
-                report.warnings.append(f"{place}: the same question as in {questions[key]}")
-            ids.setdefault(question.id, row.place)
-            questions.setdefault(key, row.place)
+            key = question_key(question.question)
+            same_id, same_question = ids.setdefault(question.id, row.place), questions.setdefault(key, row.place)
+            if same_id != row.place:
+                report.errors.append(f"{place}: id was used in {same_id}; ids must differ")
+            if same_question not in (row.place, same_id):  # a row written twice is one finding
+                report.warnings.append(f"{place}: the same question as in {same_question}")
             _check_answers(question, place, report)
     except UserError as error:
         report.errors.append(str(error))

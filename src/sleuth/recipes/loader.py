@@ -46,13 +46,20 @@ class RecipeSummary:
     expect: str
 
 
-def load_recipe(recipe: str | os.PathLike[str], settings: Sequence[str] = (), *, check_required: bool = True) -> Recipe:
+def load_recipe(
+    recipe: str | os.PathLike[str],
+    settings: Sequence[str] = (),
+    *,
+    check_required: bool = True,
+    example: str = "sleuth train {recipe} {settings}",
+) -> Recipe:
     """A recipe, resolved.
 
     Args:
         recipe: the name of a shipped recipe, or a YAML file.
         settings: ``key.sub=value``, values in YAML; later ones win.
         check_required: refuse a recipe whose ``requires`` aren't all set.
+        example: the command line that such a refusal gives as an example.
 
     Raises:
         UserError: no such recipe, broken YAML, a circle of ``extends``, an unknown key, a wrong value, a required
@@ -61,7 +68,7 @@ def load_recipe(recipe: str | os.PathLike[str], settings: Sequence[str] = (), *,
     path = _find(os.fspath(recipe))
     loaded = resolve(_read(path, chain=()), settings)
     if check_required:
-        _check_required(loaded, os.fspath(recipe))
+        _check_required(loaded, os.fspath(recipe), example)
     return loaded
 
 
@@ -201,11 +208,12 @@ def _full_key(key: str) -> str:
     raise UserError(describe_unknown(key, [*known_keys(Recipe), *ALIASES, *parameters]))
 
 
-def _check_required(recipe: Recipe, name: str) -> None:
+def _check_required(recipe: Recipe, name: str, example: str) -> None:
     missing = [key for key in recipe.requires if _value(recipe, key) in (None, "", [])]
     if missing:
-        examples = " ".join(_EXAMPLES.get(key, f"{key}=…") for key in missing)
-        raise UserError(f"recipe {recipe.name} needs {', '.join(missing)}; for example: sleuth train {name} {examples}")
+        settings = " ".join(_EXAMPLES.get(key, f"{key}=…") for key in missing)
+        line = example.format(recipe=name, settings=settings)
+        raise UserError(f"recipe {recipe.name} needs {', '.join(missing)}; for example: {line}")
 
 
 def _value(recipe: Recipe, key: str) -> Any:

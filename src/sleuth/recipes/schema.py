@@ -96,9 +96,15 @@ class RetrieverSettings(Settings):
 
 
 class SamplingSettings(Settings):
-    """How rollouts are drawn. ``max_rows``: rollouts decoded together; None: all of a batch."""
+    """How rollouts are drawn.
 
-    temperature: float = Field(default=1.0, ge=0)
+    Attributes:
+        temperature: above 0, where every rollout of a group would be the same and no advantage differ from 0;
+            ``evaluation.temperature`` may be 0.
+        max_rows: rollouts decoded together; None: all of a batch.
+    """
+
+    temperature: float = Field(default=1.0, gt=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
     top_k: int = Field(default=0, ge=0)
     max_rows: int | None = Field(default=None, ge=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -48,14 +49,14 @@ class GradeSummary:
 
 def grade_file(path: str | os.PathLike[str], summary: GradeSummary | None = None) -> Iterator[dict[str, Any]]:
     """The rows of a JSONL file (``.gz`` and ``.zst`` too) with ``squad`` and ``robust`` added, each an object of
-    ``em``, ``f1`` and ``cover_em``. Everything else in a row stays as it came.
+    ``em``, ``f1`` and ``cover_em``. Everything else in a row stays as it came; a number is graded as its text.
 
     Args:
         summary: counts the rows as they are yielded.
 
     Raises:
-        UserError: names file, line and field: a field is missing, the prediction isn't text or null, no golden answer,
-            no row at all.
+        UserError: names file, line and field: a field is missing, the prediction isn't text, a number or null, no
+            golden answer, no row at all.
     """
     line = None
     for line, row in read_jsonl(path):
@@ -63,9 +64,7 @@ def grade_file(path: str | os.PathLike[str], summary: GradeSummary | None = None
         for name in ("id", "prediction", "golden_answers"):
             if name not in row:
                 raise UserError(f'{where}: no "{name}"; a row needs "id", "prediction" and "golden_answers"')
-        prediction = row["prediction"]
-        if prediction is not None and not isinstance(prediction, str):
-            raise UserError(f'{where}: "prediction" is {prediction!r}; give text, or null for no answer')
+        prediction = _text(row["prediction"], where)
         golds = golden_answers(row["golden_answers"], f'{where}, "golden_answers"')
         grades = {name: grader.grade(prediction, golds) for name, grader in GRADERS.items()}
         if summary is not None:
@@ -73,3 +72,12 @@ def grade_file(path: str | os.PathLike[str], summary: GradeSummary | None = None
         yield row | {name: asdict(grade) for name, grade in grades.items()}
     if line is None:
         raise UserError(f"{path}: no rows to grade")
+
+
+def _text(prediction: Any, where: str) -> str | None:
+    if prediction is None or isinstance(prediction, str):
+        return prediction
+    # NaN is how pandas writes a missing value: whether that means no answer is for the user to say.
+    if isinstance(prediction, int | float) and not isinstance(prediction, bool) and math.isfinite(prediction):
+        return str(prediction)
+    raise UserError(f'{where}: "prediction" is {prediction!r}; give text, a number, or null for no answer')
