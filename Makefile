@@ -8,8 +8,9 @@ EXTRAS := trl,parquet,gguf,dev
 
 setup: $(VENV)/.done
 
-# One environment for everything but verl. Rebuilt when the pins or the dependencies change.
+# One environment for everything. Rebuilt when the pins or the dependencies change.
 $(VENV)/.done: pyproject.toml constraints.txt
+	@echo "Installing Sleuth and what it needs into $(VENV); this takes a few minutes."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade pip
 	$(BIN)/python -m pip install -q -c constraints.txt torch
@@ -19,8 +20,9 @@ $(VENV)/.done: pyproject.toml constraints.txt
 train: setup
 	$(BIN)/sleuth train laptop
 
+# One thread a worker: two workers with two threads each would mostly wait for one another.
 test: setup lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check src tests benchmarks

@@ -256,6 +256,25 @@ def test_objectives_are_listed_and_shown(sleuth):
     assert "did you mean 'grpo'?" in one_line(error)
 
 
+def test_every_objective_is_listed_and_explained(sleuth):
+    listed = {line.split()[0] for line in sleuth("objectives")[1].splitlines() if line.strip()}
+    for name in ("grpo", "signbalance", "calibadv", "gspo", "soft_sapo", "search_sapo", "llds", "entropy"):
+        assert name in listed
+        code, out, _ = sleuth("objectives", name)
+        assert code == 0
+        assert f"{name}." in out
+    assert "implies aggregation=sum_over_max_length" in sleuth("objectives", "dr_grpo")[1]
+    code, _, error = sleuth("objectives", "sapo")
+    assert code == 2
+    assert "search_sapo" in one_line(error)
+
+
+def test_a_term_on_drift_is_refused_on_policy(sleuth):
+    code, _, error = sleuth("train", "laptop", "--dry-run", "objective=search_sapo", "trainer.updates_per_batch=1")
+    assert code == 2
+    assert "trainer.updates_per_batch=1" in one_line(error)
+
+
 def test_a_dry_run_says_what_the_run_would_take_and_leaves_nothing(sleuth, tmp_path):
     code, out, error = sleuth("train", "laptop", "--dry-run", *SMALL)
     assert (code, error) == (0, "")

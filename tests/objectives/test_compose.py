@@ -1,29 +1,14 @@
 import pytest
 import torch
+from batches import batch, step
 
-from sleuth.errors import UserError
-from sleuth.objectives import names, resolve
+from sleuth.objectives import resolve
 from sleuth.objectives.aggregation import StepTotals
 from sleuth.objectives.tokens import Tokens
 
 
-def _batch(seed=0, rows=6, length=9, dtype=torch.float64):
-    g = torch.Generator().manual_seed(seed)
-    logp = -torch.rand(rows, length, generator=g, dtype=dtype) * 3
-    old = logp + 0.4 * torch.randn(rows, length, generator=g, dtype=dtype)
-    mask = torch.rand(rows, length, generator=g) < 0.6
-    mask[:, 0] = True
-    advantages = torch.randn(rows, generator=g, dtype=dtype)
-    return logp.requires_grad_(), old, advantages, mask
-
-
 def _loss_and_grad(logp, old, advantages, mask, objective=None, ref=None):
-    logp = logp.detach().clone().requires_grad_()
-    objective = objective or resolve("grpo")
-    tokens = Tokens.build(logp, old, advantages, mask, ref)
-    loss = objective.token_loss(tokens, StepTotals.of(mask)).loss.sum()
-    (grad,) = torch.autograd.grad(loss, logp)
-    return loss.detach(), grad
+    return step(objective or resolve("grpo"), logp, old, advantages, mask, ref)
 
 
 def test_on_policy_gradient_is_minus_advantage_over_tokens():
@@ -48,7 +33,7 @@ def test_clip_cuts_the_gradient_only_where_the_ratio_moved_with_the_advantage():
 @pytest.mark.parametrize("junk", [0.0, 1.0, float("-inf"), float("nan")])
 def test_masked_tokens_change_nothing(junk):
     """M5: loss, gradient, KL, ratios and denominators."""
-    logp, old, advantages, mask = _batch()
+    logp, old, advantages, mask = batch()
     ref = old + 0.1
     objective = resolve("grpo", kl_coefficient=0.1)
     clean = _loss_and_grad(logp, old, advantages, mask, objective, ref)
@@ -61,7 +46,7 @@ def test_masked_tokens_change_nothing(junk):
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 def test_a_token_with_a_broken_log_prob_is_dropped_and_counted(bad):
     """A5"""
-    logp, old, advantages, mask = _batch()
+    logp, old, advantages, mask = batch()
     broken = logp.detach().clone()
     broken[0, 0] = bad
     tokens = Tokens.build(broken, old, advantages, mask)
@@ -74,7 +59,7 @@ def test_a_token_with_a_broken_log_prob_is_dropped_and_counted(bad):
 
 @pytest.mark.parametrize("aggregation", ["token_mean", "seq_mean_token_mean"])
 def test_splitting_a_step_changes_neither_loss_nor_gradient(aggregation):
-    logp, old, advantages, mask = _batch(rows=7)
+    logp, old, advantages, mask = batch(rows=7)
     objective = resolve("grpo", aggregation=aggregation)
     whole, grad = _loss_and_grad(logp, old, advantages, mask, objective)
     totals = StepTotals.of(mask)
@@ -100,14 +85,14 @@ def test_sequence_means_weigh_rollouts_alike():
 
 @pytest.mark.parametrize("shift", [500.0, -500.0])
 def test_huge_log_ratios_stay_finite(shift):
-    logp, old, advantages, mask = _batch()
+    logp, old, advantages, mask = batch()
     loss, grad = _loss_and_grad(logp, old + shift, advantages, mask, resolve("grpo", kl_coefficient=0.1), old + shift)
     assert torch.isfinite(loss)
     assert torch.isfinite(grad).all()
 
 
 def test_gradient_is_that_of_the_loss():
-    logp, old, advantages, mask = _batch(rows=3, length=4)
+    logp, old, advantages, mask = batch(rows=3, length=4)
     objective = resolve("grpo", kl_coefficient=0.05)
 
     def f(x):
@@ -118,32 +103,10 @@ def test_gradient_is_that_of_the_loss():
 
 
 def test_reference_kl_is_zero_at_the_reference_and_positive_elsewhere():
-    logp, old, _, mask = _batch()
+    logp, old, _, mask = batch()
     objective = resolve("grpo", kl_coefficient=1.0)
     none = torch.zeros(len(logp), dtype=torch.float64)
     at = objective.token_loss(Tokens.build(logp, old, none, mask, logp.detach()), StepTotals.of(mask)).kl
     off = objective.token_loss(Tokens.build(logp, old, none, mask, logp.detach() - 0.3), StepTotals.of(mask)).kl
     assert at.abs().max() == 0
     assert (off[mask] > 0).all()
-
-
-@pytest.mark.parametrize(
-    ("name", "parameters", "says"),
-    [
-        ("grop", None, "did you mean grpo"),
-        ("sapo", None, "search_sapo"),
-        ("grpo+grpo", None, "twice"),
-        ("grpo", {"grpo": {"clip": 0.1}}, "clip_low"),
-        ("grpo", {"grpo": {"clip_low": "x"}}, "grpo.clip_low"),
-        ("grpo", {"dapo": {}}, "dapo"),
-    ],
-)
-def test_a_wrong_name_or_parameter_says_what_to_write(name, parameters, says):
-    with pytest.raises(UserError, match=says) as error:
-        resolve(name, parameters)
-    assert "\n" not in str(error.value)
-
-
-def test_every_name_resolves_with_its_defaults():
-    for name in names():
-        assert resolve(name).name == name

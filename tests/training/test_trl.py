@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from sleuth.assembly import assemble
+from sleuth.errors import UserError
+from sleuth.objectives.aggregation import StepTotals
 from sleuth.training.progress import Progress
-from sleuth.training.run import build_trainer
+from sleuth.training.run import build_trainer, train
 from sleuth.training.run_folder import RunFolder
 from sleuth.training.trl import _model_inputs, sorted_by_length
 from sleuth.types import SearchResult
@@ -79,8 +81,6 @@ def test_no_token_of_the_environment_has_loss(built):
         return leaves[-1], entropy, aux
 
     trainer._get_per_token_logps_and_entropies = spy
-    from sleuth.objectives.aggregation import StepTotals
-
     batch["step_totals"] = StepTotals.of(policy)
     batch["advantages"] = torch.ones_like(batch["advantages"])
     trainer.current_gradient_accumulation_steps = 1
@@ -200,3 +200,67 @@ def test_sorting_an_update_by_length_keeps_every_row_whole():
     assert [part["name"] for part in out] == [["none", "short"], ["middle", "long"]]
     assert [part["completion_mask"].sum(-1).tolist() for part in out] == [[0, 1], [2, 3]]
     assert all(part["count"] == 7 for part in out)
+
+
+def test_terms_are_logged_and_train_after_the_first_update(built):
+    trainer, _ = built("objective=search_sapo+llds+entropy", "llds.ma=true", "trainer.steps=1", "trainer.lr=0.01")
+    records = []
+    trainer.callback_handler.callbacks[-1].run.log = records.append
+    trainer.train()
+    assert records[0]["term/search_sapo"] > 0
+    assert records[0]["term/llds"] >= 0
+    assert records[0]["term/entropy"] < 0
+
+
+def test_an_entropy_bonus_reaches_the_weights(built):
+    """The bonus alone: all advantages are 0."""
+    trainer, _ = built("objective=entropy", "entropy.coefficient=1.0")
+    batch, _ = _first_batch(trainer)
+    batch["advantages"] = torch.zeros_like(batch["advantages"])
+    batch["step_totals"] = StepTotals.of(batch["completion_mask"] * batch["tool_mask"], batch["rollout_advantages"])
+    trainer.current_gradient_accumulation_steps = 1
+    loss = trainer.compute_loss(trainer.model, batch)
+    loss.backward()
+    assert loss < 0
+    assert any(p.grad is not None and p.grad.any() for p in trainer.model.parameters())
+
+
+def test_groups_without_signal_leave_the_step_of_dapo(built):
+    trainer, _ = built("objective=dapo")
+    trainer._reward = lambda trajectories: [
+        setattr(t, "reward", float(i in (0, 8, 9, 10, 11))) for i, t in enumerate(trajectories)
+    ]
+    batch, _ = _first_batch(trainer)
+    policy = batch["completion_mask"] * batch["tool_mask"]
+    assert (policy.sum(-1) > 0).tolist() == [True] * 4 + [False] * 8
+    assert trainer.batch_metrics["masked_rollouts"] == 8
+    assert trainer.batch_metrics["zero_variance_groups"] == 2
+
+
+def test_reshaped_advantages_keep_the_rollouts_own_beside_them(built):
+    trainer, _ = built("objective=calibadv+search_sapo")
+    trainer._reward = lambda trajectories: [setattr(t, "reward", float(i % 4 == 0)) for i, t in enumerate(trajectories)]
+    batch, _ = _first_batch(trainer)
+    assert batch["rollout_advantages"].shape == (12,)
+    assert batch["advantages"].shape == batch["completion_ids"].shape
+    assert (batch["rollout_advantages"][::4] > 0).all()
+
+
+def test_answer_tokens_are_those_of_the_answer_channel(built):
+    trainer, parts = built("objective=llds", "llds.ma=true")
+    batch, trajectories = _first_batch(trainer)
+    answered = 0
+    for row, t in enumerate(trajectories):
+        text = parts.tokenizer.decode(batch["completion_ids"][row][batch["answer_mask"][row]]).strip()
+        if t.answer:
+            answered += 1
+            assert text == t.answer
+        assert batch["searches"][row] == t.counts.get("searches", 0)
+    assert answered
+
+
+def test_drift_is_asked_for_before_anything_is_built(small, tmp_path):
+    recipe = small("objective=search_sapo", "trainer.updates_per_batch=1")
+    with pytest.raises(UserError, match=r"trainer.updates_per_batch=1"):
+        train(recipe, tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()

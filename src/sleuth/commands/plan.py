@@ -60,10 +60,11 @@ def plan(recipe: Recipe) -> Iterator[tuple[str, str]]:
     from sleuth.objectives import resolve
     from sleuth.rewards.reward import Reward
 
-    resolve(recipe.objective, recipe.parameters, recipe.aggregation)
+    t = recipe.trainer
+    objective = resolve(recipe.objective, recipe.parameters, recipe.aggregation, t.kl_coefficient)
+    objective.check_training(t.updates_per_batch)
     Reward(recipe.reward)
     tools = build_tools(recipe)
-    t = recipe.trainer
     rollouts = t.prompts * t.group
     per_update = rollouts // t.updates_per_batch
     micro = t.micro_batch or per_update

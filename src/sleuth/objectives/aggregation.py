@@ -7,9 +7,13 @@ of a micro-batch is ``(loss * weights).sum()``; summed over the step this is the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
+
+Normaliser = Literal["aggregation", "all_tokens", "positive_tokens", "nonnegative_tokens"]
+"""What a term is divided by: as the surrogate, or by a count of the step's tokens (see :class:`StepTotals`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,31 +23,99 @@ class StepTotals:
     Attributes:
         tokens: policy tokens that count.
         rollouts: rollouts with at least one such token.
+        positive_tokens: those of rollouts with A > 0. ``nonnegative_tokens``: with A >= 0. None: not counted.
     """
 
     tokens: int
     rollouts: int
+    positive_tokens: int | None = 0
+    nonnegative_tokens: int | None = 0
 
     @classmethod
-    def of(cls, mask: Tensor) -> StepTotals:
-        """Of a step that is this one batch; ``mask`` (B, T)."""
+    def of(cls, mask: Tensor, rollout_advantages: Tensor | None = None) -> StepTotals:
+        """Of a step that is this one batch; ``mask`` (B, T), ``rollout_advantages`` (B,) as the rewards gave them."""
         per_row = mask.bool().sum(-1)
-        return cls(int(per_row.sum()), int((per_row > 0).sum()))
+        positive = nonnegative = None
+        if rollout_advantages is not None:
+            positive = int(per_row[rollout_advantages > 0].sum())
+            nonnegative = int(per_row[rollout_advantages >= 0].sum())
+        return cls(int(per_row.sum()), int((per_row > 0).sum()), positive, nonnegative)
 
     def __add__(self, other: StepTotals) -> StepTotals:
-        return StepTotals(self.tokens + other.tokens, self.rollouts + other.rollouts)
+        return StepTotals(
+            self.tokens + other.tokens,
+            self.rollouts + other.rollouts,
+            _sum(self.positive_tokens, other.positive_tokens),
+            _sum(self.nonnegative_tokens, other.nonnegative_tokens),
+        )
 
 
-def token_mean(mask: Tensor, totals: StepTotals) -> Tensor:
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """A way to aggregate, by name.
+
+    Attributes:
+        name: one of :data:`AGGREGATIONS`.
+        max_length: tokens that ``sum_over_max_length`` divides by; None for the others.
+    """
+
+    name: str = "token_mean"
+    max_length: int | None = None
+
+    def weights(self, mask: Tensor, totals: StepTotals, dtype: torch.dtype = torch.float32) -> Tensor:
+        """(B, T) each token's share in ``dtype``, 0 outside of the mask."""
+        if self.name == "token_mean":
+            return token_mean(mask, totals, dtype)
+        if self.name == "seq_mean_token_mean":
+            return seq_mean_token_mean(mask, totals, dtype)
+        return sum_over_max_length(mask, totals, dtype, self.max_length or 0)
+
+    def of_rollouts(self, lengths: Tensor) -> Tensor:
+        """(B,) the weight of whole rollouts in the loss relative to each other, from their policy tokens (B,)."""
+        return (lengths > 0).to(torch.float32) if self.name == "seq_mean_token_mean" else lengths.to(torch.float32)
+
+
+def token_mean(mask: Tensor, totals: StepTotals, dtype: torch.dtype = torch.float32) -> Tensor:
     """Every token of the step weighs the same: 1 / tokens. (B, T); Search-R1's, verl's and TRL's default."""
-    return mask.to(torch.float32) / max(totals.tokens, 1)
+    return mask.to(dtype) / max(totals.tokens, 1)
 
 
-def seq_mean_token_mean(mask: Tensor, totals: StepTotals) -> Tensor:
+def seq_mean_token_mean(mask: Tensor, totals: StepTotals, dtype: torch.dtype = torch.float32) -> Tensor:
     """Every rollout weighs the same, its tokens share that: 1 / (rollouts · length). (B, T); GRPO's paper."""
-    weights = mask.to(torch.float32)
+    weights = mask.to(dtype)
     return weights / weights.sum(-1, keepdim=True).clamp(min=1) / max(totals.rollouts, 1)
 
 
-AGGREGATIONS = {"token_mean": token_mean, "seq_mean_token_mean": seq_mean_token_mean}
+def sum_over_max_length(mask: Tensor, totals: StepTotals, dtype: torch.dtype, max_length: int) -> Tensor:
+    """Every token weighs 1 / (rollouts · max_length), whatever the lengths are. (B, T); Dr. GRPO.
+
+    Raises:
+        ValueError: ``max_length`` is not positive.
+    """
+    if max_length < 1:
+        raise ValueError("sum_over_max_length needs a positive max_length")
+    return mask.to(dtype) / (max(totals.rollouts, 1) * max_length)
+
+
+def share_of_tokens(mask: Tensor, totals: StepTotals, normaliser: Normaliser, dtype: torch.dtype) -> Tensor:
+    """(B, T) ``1 / count`` with the step's count that ``normaliser`` names; 1 where that count is 0.
+
+    Raises:
+        ValueError: the totals were taken without the rollouts' advantages.
+    """
+    count = {
+        "all_tokens": totals.tokens,
+        "positive_tokens": totals.positive_tokens,
+        "nonnegative_tokens": totals.nonnegative_tokens,
+    }[normaliser]
+    if count is None:
+        raise ValueError(f"{normaliser} were not counted: StepTotals.of needs the rollouts' advantages")
+    return mask.to(dtype) / max(count, 1)
+
+
+AGGREGATIONS = ("token_mean", "seq_mean_token_mean", "sum_over_max_length")
 """Aggregations by name."""
+
+
+def _sum(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b

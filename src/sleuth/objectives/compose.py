@@ -2,13 +2,51 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
+import torch
 from torch import Tensor
 
-from sleuth.objectives import GRPOParameters, advantages, surrogates, terms
-from sleuth.objectives.aggregation import AGGREGATIONS, StepTotals
+from sleuth.errors import UserError
+from sleuth.objectives.advantages import mixed_groups
+from sleuth.objectives.aggregation import Aggregation, Normaliser, StepTotals, share_of_tokens
 from sleuth.objectives.tokens import Tokens
+from sleuth.types import Trajectory
+
+
+class Advantage(Protocol):
+    """Advantages (B,) from rewards (B,), groups (B,), valid (B,) and the rollouts' weights in the loss (B,) or None."""
+
+    def __call__(self, rewards: Tensor, groups: Tensor, valid: Tensor, weights: Tensor | None, /) -> Tensor: ...
+
+
+Reshape = Callable[[Tensor, Tensor, Sequence[Trajectory], Tensor], Tensor]
+"""Advantages (B, T) from advantages (B, T), mask (B, T), the batch's B trajectories and their groups (B,).
+
+Whole groups are at hand. Column t is ``completion_ids[t]`` of each trajectory, right-padded.
+"""
+
+Surrogate = Callable[[Tokens], tuple[Tensor, Tensor]]
+"""Loss (B, T), not reduced, and which tokens a clip has cut off (B, T) bool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A loss added to the surrogate.
+
+    Attributes:
+        name: in the table.
+        loss: (B, T), not reduced and not weighted.
+        weight: factor of the loss.
+        normaliser: what it is divided by, counted over the whole optimiser step.
+    """
+
+    name: str
+    loss: Callable[[Tokens], Tensor]
+    weight: float
+    normaliser: Normaliser = "aggregation"
 
 
 @dataclass(slots=True)
@@ -18,38 +56,123 @@ class TokenLoss:
     Attributes:
         loss: (B, T) each token's share of the step's loss; all shares of a step sum to its loss.
         clipped: (B, T) bool: tokens whose gradient the surrogate's clip has cut off.
-        kl: (B, T) estimate of the KL to the reference, or None.
+        kl: (B, T) estimate of the KL to the reference, without its weight, or None.
+        terms: by name, (B, T) each term's part of ``loss``, without gradient.
     """
 
     loss: Tensor
     clipped: Tensor
     kl: Tensor | None
+    terms: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """Advantage, surrogate, terms and aggregation of one run.
+    """Advantage, reshapes, surrogate, terms and aggregation of one run; made by :func:`sleuth.objectives.resolve`.
 
     Attributes:
-        kl_coefficient: weight of the reference KL; 0 for none.
+        name: as it was asked for.
+        kl_coefficient: weight of the reference KL; 0 for none, and then no reference is needed.
+        needs_entropy: a term takes the policy's entropy.
+        needs_answers: a term takes the answer tokens and the numbers of searches.
+        needs_drift: names of the parts that do nothing (or not what they are for) while every ratio is 1.
+        needs_teacher: a reshape reads ``teacher_logprobs`` of the trajectories.
+        masks_zero_variance: rollouts of groups without signal leave the step and all its counts.
     """
 
     name: str
-    grpo: GRPOParameters
-    aggregation: str = "token_mean"
+    advantage: Advantage
+    surrogate: Surrogate
+    reshapes: tuple[Reshape, ...] = ()
+    terms: tuple[Term, ...] = ()
+    aggregation: Aggregation = field(default_factory=Aggregation)
     kl_coefficient: float = 0.0
+    needs_entropy: bool = False
+    needs_answers: bool = False
+    needs_drift: tuple[str, ...] = ()
+    needs_teacher: bool = False
+    masks_zero_variance: bool = False
 
-    def advantages(self, rewards: Tensor, groups: Tensor, valid: Tensor) -> Tensor:
-        """(B,) from rewards (B,), groups (B,) and valid (B,): see :func:`sleuth.objectives.advantages.grpo`."""
-        ddof = 1 if self.grpo.std == "sample" else 0
-        return advantages.grpo(rewards, groups, valid, ddof=ddof, eps=self.grpo.eps)
+    def advantages(self, rewards: Tensor, groups: Tensor, valid: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Advantages from the rewards of whole groups.
+
+        Args:
+            rewards: (B,) float. ``groups``: (B,) integer, equal numbers are rollouts of one prompt.
+            valid: (B,) bool, False for failed rollouts.
+            lengths: (B,) policy tokens of each rollout, for what is balanced under the aggregation; None: all alike.
+
+        Returns:
+            (B,) in the dtype of ``rewards``.
+        """
+        weights = None if lengths is None else self.aggregation.of_rollouts(lengths).to(rewards.device)
+        return self.advantage(rewards, groups, valid, weights)
+
+    def kept(self, rewards: Tensor, groups: Tensor, valid: Tensor) -> Tensor:
+        """(B,) bool: the rollouts that enter the loss. Mask the others before anything is counted."""
+        if not self.masks_zero_variance:
+            return valid.bool()
+        kept = torch.zeros_like(valid, dtype=torch.bool)
+        for rows in mixed_groups(rewards, groups, valid):
+            kept[rows] = True
+        return kept
+
+    def reshape(self, advantages: Tensor, mask: Tensor, trajectories: Sequence[Trajectory], groups: Tensor) -> Tensor:
+        """Advantages of single tokens, after all reshapes from left to right.
+
+        Args:
+            advantages: (B,) of rollouts. ``groups``: (B,), equal numbers are rollouts of one prompt.
+            mask: (B, T) bool or 0/1, 1 for policy tokens that count; column t is ``completion_ids[t]``.
+            trajectories: B rollouts with rewards, whole groups, in row order.
+
+        Returns:
+            (B, T).
+
+        Raises:
+            UserError: a reshape needs something of the trajectories that they don't have.
+        """
+        per_token = advantages[:, None].expand(mask.shape).clone()
+        for reshape in self.reshapes:
+            per_token = reshape(per_token, mask, trajectories, groups)
+        return per_token
 
     def token_loss(self, tokens: Tokens, totals: StepTotals) -> TokenLoss:
-        """Every token's share of the loss of an optimiser step with these totals."""
-        loss, clipped = surrogates.ppo_clip(tokens, clip_low=self.grpo.clip_low, clip_high=self.grpo.clip_high)
-        kl = None
-        if self.kl_coefficient:
-            kl = terms.reference_kl(tokens)
-            loss = loss + self.kl_coefficient * kl
-        weights = AGGREGATIONS[self.aggregation](tokens.mask, totals).to(loss.dtype)
-        return TokenLoss(loss * weights, clipped, kl)
+        """Every token's share of the loss of an optimiser step with these totals.
+
+        Raises:
+            ValueError: a term needs something (``ref_logp``, ``entropy``, …) that the tokens or totals don't have.
+        """
+        per_token, clipped = self.surrogate(tokens)
+        weights = self.aggregation.weights(tokens.mask, totals, per_token.dtype)
+        loss = per_token * weights
+        result = TokenLoss(loss, clipped, None)
+        for term in self.terms:
+            unweighted = term.loss(tokens)
+            if term.name == "reference_kl":
+                result.kl = unweighted
+            share = weights
+            if term.normaliser != "aggregation":
+                share = share_of_tokens(tokens.mask, totals, term.normaliser, per_token.dtype)
+            part = term.weight * unweighted * share
+            result.terms[term.name] = part.detach()
+            result.loss = result.loss + part
+        return result
+
+    def check_training(self, updates_per_batch: int) -> None:
+        """Refuse training that leaves a part without anything to work on.
+
+        Raises:
+            UserError: one update a batch, and a part that needs the policy to have moved since the rollout; or a part
+                that needs a teacher's log-probs, which training does not make.
+        """
+        if self.needs_teacher:
+            raise UserError(
+                f"objective {self.name}: sspo reads a teacher's log-probs, which training does not make; it works on "
+                "saved rollouts that hold teacher_logprobs"
+            )
+        if self.needs_drift and updates_per_batch < 2:
+            parts = " and ".join(self.needs_drift)
+            verb = "needs" if len(self.needs_drift) == 1 else "need"
+            raise UserError(
+                f"objective {self.name}: {parts} {verb} the policy to move between the updates of one batch, but "
+                f"trainer.updates_per_batch={updates_per_batch} keeps every ratio at 1; set it to 2 or more"
+            )

@@ -1,18 +1,24 @@
-"""Terms added to a surrogate: a loss for every token, not reduced."""
+"""Terms of any policy-gradient method: distance to a reference policy, and entropy. Token losses, not reduced."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from sleuth.objectives.tokens import LOG_RATIO_CLAMP, Tokens
+from sleuth.objectives.tokens import Tokens, clamped_exp
 
 
-def reference_kl(tokens: Tokens) -> Tensor:
-    """The k3 estimate of KL(policy ‖ reference), ``exp(d) - d - 1`` with ``d = ref_logp - logp`` (J. Schulman, 2020).
+def reference_kl(tokens: Tokens, *, estimator: Literal["k1", "k2", "k3"] = "k3") -> Tensor:
+    """An estimate of KL(policy ‖ reference) from the sampled token alone (J. Schulman, 2020); ``d = ref_logp - logp``.
+
+    Args:
+        estimator: ``k1``: -d, unbiased, of either sign, and on-policy of zero expected gradient; ``k2``: d²/2;
+            ``k3``: exp(d) - d - 1, never negative, GRPO's.
 
     Returns:
-        (B, T), at least 0, and 0 outside of the mask.
+        (B, T), 0 outside of the mask.
 
     Raises:
         ValueError: the tokens carry no ``ref_logp``.
@@ -20,5 +26,24 @@ def reference_kl(tokens: Tokens) -> Tensor:
     if tokens.ref_logp is None:
         raise ValueError("a reference KL needs ref_logp")
     d = tokens.ref_logp - tokens.logp
-    k3 = d.clamp(-LOG_RATIO_CLAMP, LOG_RATIO_CLAMP).exp() - d - 1
-    return torch.where(tokens.mask, k3, 0.0)
+    if estimator == "k1":
+        kl = -d
+    elif estimator == "k2":
+        kl = d.square() / 2
+    else:
+        kl = clamped_exp(d) - d - 1
+    return torch.where(tokens.mask, kl, 0.0)
+
+
+def negative_entropy(tokens: Tokens) -> Tensor:
+    """Minus the entropy of the policy's next-token distribution, in nats: added to a loss it keeps entropy up.
+
+    Returns:
+        (B, T), 0 outside of the mask.
+
+    Raises:
+        ValueError: the tokens carry no ``entropy``.
+    """
+    if tokens.entropy is None:
+        raise ValueError("an entropy bonus needs the policy's entropy")
+    return torch.where(tokens.mask, -tokens.entropy, 0.0)

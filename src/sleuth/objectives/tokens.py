@@ -20,7 +20,12 @@ class Tokens:
         old_logp: (B, T) under the policy that made the batch, by the trainer's own pass; no gradient.
         advantages: (B, T).
         mask: (B, T) bool, True for policy tokens that count.
+        rollout_advantages: (B,) one value a rollout, as the rewards gave it, before any reshaping.
+        policy: (B, T) bool, the mask as it was given, dropped tokens included; its runs are the policy's turns.
         ref_logp: (B, T) under the reference policy, or None.
+        entropy: (B, T) of the policy's distribution at each token, in nats, with gradient, or None.
+        answer: (B, T) bool, True for tokens of the final answer, or None.
+        searches: (B,) number of searches of each rollout, or None.
         dropped: number of policy tokens left out because a log-prob of theirs is NaN or infinite.
     """
 
@@ -28,12 +33,27 @@ class Tokens:
     old_logp: Tensor
     advantages: Tensor
     mask: Tensor
+    rollout_advantages: Tensor
+    policy: Tensor
     ref_logp: Tensor | None = None
+    entropy: Tensor | None = None
+    answer: Tensor | None = None
+    searches: Tensor | None = None
     dropped: int = 0
 
     @classmethod
     def build(
-        cls, logp: Tensor, old_logp: Tensor, advantages: Tensor, mask: Tensor, ref_logp: Tensor | None = None
+        cls,
+        logp: Tensor,
+        old_logp: Tensor,
+        advantages: Tensor,
+        mask: Tensor,
+        ref_logp: Tensor | None = None,
+        *,
+        rollout_advantages: Tensor | None = None,
+        entropy: Tensor | None = None,
+        answer: Tensor | None = None,
+        searches: Tensor | None = None,
     ) -> Tokens:
         """Drop tokens whose log-probs are not finite, and zero everything outside of the mask.
 
@@ -42,13 +62,17 @@ class Tokens:
 
         Args:
             advantages: (B, T), or (B,) for one value a rollout.
-            mask: (B, T) bool or 0/1.
+            mask: (B, T) bool or 0/1. Each run of True is a policy turn.
+            rollout_advantages: (B,); None: ``advantages`` if that has one value a rollout, else the value at each
+                rollout's first policy token.
         """
         mask = mask.bool()
         finite = torch.isfinite(logp.detach()) & torch.isfinite(old_logp)
         if ref_logp is not None:
             finite &= torch.isfinite(ref_logp)
         kept = mask & finite
+        if rollout_advantages is None:
+            rollout_advantages = advantages if advantages.dim() == 1 else first_value(advantages, mask)
         if advantages.dim() == 1:
             advantages = advantages[:, None].expand_as(logp)
         zero = logp.new_zeros(())
@@ -57,7 +81,12 @@ class Tokens:
             old_logp=torch.where(kept, old_logp, zero),
             advantages=torch.where(kept, advantages, zero),
             mask=kept,
+            rollout_advantages=rollout_advantages,
+            policy=mask,
             ref_logp=None if ref_logp is None else torch.where(kept, ref_logp, zero),
+            entropy=None if entropy is None else torch.where(kept, entropy, zero),
+            answer=None if answer is None else answer.bool(),
+            searches=searches,
             dropped=int((mask & ~finite).sum()),
         )
 
@@ -69,4 +98,32 @@ class Tokens:
     @property
     def ratio(self) -> Tensor:
         """(B, T) probability ratio; 1 outside of the mask."""
-        return self.log_ratio.clamp(-LOG_RATIO_CLAMP, LOG_RATIO_CLAMP).exp()
+        return clamped_exp(self.log_ratio)
+
+    @property
+    def turns(self) -> Tensor:
+        """(B, T) integer: the number of the policy turn that a token belongs to, from 1; 0 for none."""
+        return turn_numbers(self.policy)
+
+    def protected(self, *, nonnegative: bool) -> Tensor:
+        """(B,) bool: rollouts with advantage above 0, or with ``nonnegative`` at least 0."""
+        return self.rollout_advantages >= 0 if nonnegative else self.rollout_advantages > 0
+
+
+def clamped_exp(log_ratio: Tensor) -> Tensor:
+    """``exp`` within ±:data:`LOG_RATIO_CLAMP`: finite in value and gradient."""
+    return log_ratio.clamp(-LOG_RATIO_CLAMP, LOG_RATIO_CLAMP).exp()
+
+
+def turn_numbers(mask: Tensor) -> Tensor:
+    """(B, T) from a mask (B, T): its runs of True numbered from 1 in each row, 0 elsewhere."""
+    mask = mask.bool()
+    starts = mask.clone()
+    starts[:, 1:] &= ~mask[:, :-1]
+    return starts.long().cumsum(-1) * mask
+
+
+def first_value(values: Tensor, mask: Tensor) -> Tensor:
+    """(B,) each row's value at its first True of ``mask``; 0 for a row without one."""
+    first = mask.int().argmax(-1, keepdim=True)
+    return torch.where(mask.any(-1), values.gather(1, first)[:, 0], 0.0)

@@ -196,6 +196,8 @@ def _apply(raw: dict[str, Any], setting: str) -> None:
 def _full_key(key: str) -> str:
     """``grpo.clip_low`` → ``parameters.grpo.clip_low``; keys of a recipe stay as they are."""
     head, dot, _ = key.partition(".")
+    if key == "aggregation.max_length":
+        return f"parameters.{key}"
     if head in Recipe.model_fields:
         return key
     from sleuth.objectives import TABLE

@@ -27,7 +27,7 @@ class ModelSettings(Settings):
     Attributes:
         dtype: of the weights; ``float32`` on a CPU, since bfloat16 is slower there.
         mixed_precision: run forwards and backwards in bfloat16 over the weights' own dtype (autocast). ``auto``: on a
-            GPU that can; on a CPU only if you say ``bf16`` (with AVX-512 BF16 it is about 1.7 times faster).
+            GPU that can; on a CPU only if you say ``bf16`` (with AVX-512 BF16 it is about 1.6 times faster).
         lora: train LoRA adapters of this rank instead of all weights; None: all weights.
         lora_alpha: default twice the rank.
         lora_targets: module names, or ``all-linear``.

@@ -22,6 +22,7 @@ from sleuth.evaluation.score import Score, evaluate, score
 from sleuth.evaluation.statistics import bootstrap_interval, paired_difference
 from sleuth.evaluation.table import SetScores, summarise
 from sleuth.objectives import resolve
+from sleuth.objectives.compose import Objective
 from sleuth.recipes.loader import dump_recipe
 from sleuth.recipes.schema import Recipe
 from sleuth.seeds import derive_seed
@@ -76,6 +77,7 @@ def train(recipe: Recipe, run_dir: Path, *, resume: bool = False, quiet: bool = 
     """
     started = time.monotonic()
     run = RunFolder(run_dir)
+    _objective(recipe)
     if resume:
         check_same_recipe(run, recipe)
     else:
@@ -100,7 +102,6 @@ def train(recipe: Recipe, run_dir: Path, *, resume: bool = False, quiet: bool = 
                 return done
             run.write_recipe(dump_recipe(recipe))
         else:
-            resolve(recipe.objective, recipe.parameters, recipe.aggregation, recipe.trainer.kl_coefficient)
             run.start(dump_recipe(recipe), facts)
         remove_unfinished(run)
         trainer = build_trainer(recipe, parts, run, progress)
@@ -111,6 +112,14 @@ def train(recipe: Recipe, run_dir: Path, *, resume: bool = False, quiet: bool = 
             trainer._load_from_checkpoint(str(run.checkpoint(kept)))
         after = _score_test(recipe, parts, trainer, run, "after", progress)
     return _summarise(recipe, parts, run, before, after, kept, earlier + time.monotonic() - started)
+
+
+def _objective(recipe: Recipe) -> Objective:
+    """The recipe's objective, refused where its trainer settings leave it nothing to work on."""
+    t = recipe.trainer
+    objective = resolve(recipe.objective, recipe.parameters, recipe.aggregation, t.kl_coefficient)
+    objective.check_training(t.updates_per_batch)
+    return objective
 
 
 def build_trainer(recipe: Recipe, parts: Parts, run: RunFolder, progress: Progress) -> SearchGRPOTrainer:
@@ -159,7 +168,7 @@ def build_trainer(recipe: Recipe, parts: Parts, run: RunFolder, progress: Progre
         args=args,
         agent=build_agent(parts, sampler),
         reward=parts.reward,
-        objective=resolve(recipe.objective, recipe.parameters, recipe.aggregation, t.kl_coefficient),
+        objective=_objective(recipe),
         questions=parts.train,
         params=SamplingParams(recipe.sampling.temperature, recipe.sampling.top_p, recipe.sampling.top_k),
         updates_per_batch=plan.updates,

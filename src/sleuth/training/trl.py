@@ -33,7 +33,7 @@ from sleuth.objectives.tokens import Tokens
 from sleuth.seeds import derive_seed
 from sleuth.training.metrics import RatioStatistics, rollout_metrics
 from sleuth.training.prompts import PromptSampler
-from sleuth.types import Question, SamplingParams, Trajectory
+from sleuth.types import PartKind, Question, SamplingParams, Trajectory
 
 
 class SearchGRPOTrainer(GRPOTrainer):
@@ -87,6 +87,7 @@ class SearchGRPOTrainer(GRPOTrainer):
         self._update_losses: list[Tensor] = []
         self._entropies: list[tuple[Tensor, int]] = []
         self._kls: list[tuple[Tensor, int]] = []
+        self._terms: dict[str, Tensor | float] = {}
         self.batch_metrics: dict[str, float] = {}
         # TRL would load the reference by the model's name; ours is the start model as it was given.
         own_copy = bool(objective.kl_coefficient) and peft_config is None
@@ -168,12 +169,21 @@ class SearchGRPOTrainer(GRPOTrainer):
         rewards = torch.tensor([t.reward or 0.0 for t in self._trajectories], device=device)
         valid = torch.tensor([not t.failed for t in self._trajectories], device=device)
         groups = torch.arange(len(self._trajectories), device=device) // self._group
-        advantages = self._objective.advantages(rewards, groups, valid)
-        out["advantages"] = advantages[:, None].expand_as(out["completion_ids"]).clone()
+        lengths = (out["completion_mask"] * out["tool_mask"]).sum(-1)
+        advantages = self._objective.advantages(rewards, groups, valid, lengths)
+        out["rollout_advantages"] = advantages
+        kept = self._objective.kept(rewards, groups, valid)
+        out["tool_mask"] = out["tool_mask"] * kept[:, None]
+        mask = out["completion_mask"] * out["tool_mask"]
+        out["advantages"] = self._objective.reshape(advantages, mask, self._trajectories, groups)
+        if self._objective.needs_answers:
+            out["answer_mask"] = _answer_mask(self._trajectories, out["completion_ids"])
+            out["searches"] = torch.tensor([t.counts.get("searches", 0) for t in self._trajectories], device=device)
         if self._objective.kl_coefficient:
             out["ref_per_token_logps"] = self._reference_log_probs(out)
         self.batch_metrics = rollout_metrics(self._trajectories)
         self.batch_metrics["zero_variance_groups"] = zero_variance_groups(rewards, groups, valid)
+        self.batch_metrics["masked_rollouts"] = int((valid & ~kept).sum())
         self._trajectories = []
         return out
 
@@ -201,7 +211,10 @@ class SearchGRPOTrainer(GRPOTrainer):
         per_update = self.args.gradient_accumulation_steps
         for start in range(0, len(parts), per_update):
             update = sorted_by_length(parts[start : start + per_update])
-            totals = sum((StepTotals.of(p["tool_mask"] * p["completion_mask"]) for p in update), StepTotals(0, 0))
+            totals = sum(
+                (StepTotals.of(p["tool_mask"] * p["completion_mask"], p["rollout_advantages"]) for p in update),
+                StepTotals(0, 0),
+            )
             parts[start : start + per_update] = [part | {"step_totals": totals} for part in update]
         return parts[self._step % len(parts)]
 
@@ -272,6 +285,10 @@ class SearchGRPOTrainer(GRPOTrainer):
             inputs["advantages"],
             policy,
             inputs.get("ref_per_token_logps"),
+            rollout_advantages=inputs["rollout_advantages"],
+            entropy=entropy if self._objective.needs_entropy else None,
+            answer=inputs.get("answer_mask"),
+            searches=inputs.get("searches"),
         )
         result = self._objective.token_loss(tokens, inputs["step_totals"])
         loss = result.loss.sum()
@@ -286,19 +303,22 @@ class SearchGRPOTrainer(GRPOTrainer):
         self._update_losses.append(loss.detach())
         self._ratios.add(tokens.log_ratio, tokens.advantages, result.clipped, tokens.mask)
         self._entropies.append((entropy.detach()[tokens.mask].sum(), count))
+        for name, part in result.terms.items():
+            self._terms[name] = self._terms.get(name, 0.0) + part.sum()
         if result.kl is not None:
             self._kls.append((result.kl.detach().sum(), count))
         self.batch_metrics["dropped_tokens"] = self.batch_metrics.get("dropped_tokens", 0) + tokens.dropped
 
     def flush_step_metrics(self) -> dict[str, float]:
-        """Everything known of the finished batch: rollouts, loss (mean over its updates), entropy, KL, ratios."""
+        """Everything known of the finished batch: rollouts, loss and terms (means over updates), entropy, KL, ratio."""
         metrics = dict(self.batch_metrics)
         metrics["loss"] = sum(x.item() for x in self._update_losses) / self.updates_per_batch
         metrics["entropy"] = _mean(self._entropies)
         if self._kls:
             metrics["kl"] = _mean(self._kls)
+        metrics |= {f"term/{name}": float(part) / self.updates_per_batch for name, part in self._terms.items()}
         metrics |= self._ratios.flush()
-        self._update_losses, self._entropies, self._kls = [], [], []
+        self._update_losses, self._entropies, self._kls, self._terms = [], [], [], {}
         return metrics
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
@@ -347,6 +367,19 @@ def _model_inputs(batch: dict[str, Any]) -> tuple[Tensor, Tensor, int]:
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
     attention = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
     return ids, attention, batch["completion_ids"].size(1)
+
+
+def _answer_mask(trajectories: Sequence[Trajectory], completion_ids: Tensor) -> Tensor:
+    """(B, T) bool: the tokens of each rollout's final answer, T as in ``completion_ids``."""
+    mask = torch.zeros_like(completion_ids, dtype=torch.bool)
+    for row, trajectory in enumerate(trajectories):
+        before = -len(trajectory.prompt_ids)
+        for span in trajectory.spans:
+            for part in span.parts:
+                if part.kind is PartKind.ANSWER:
+                    mask[row, before + part.start : before + part.end] = True
+            before += len(span.ids)
+    return mask
 
 
 def _mean(sums: list[tuple[Tensor, int]]) -> float:

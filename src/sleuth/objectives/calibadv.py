@@ -1,0 +1,476 @@
+"""CalibAdv: wrong rollouts keep their good searches, and the answers of a group pull up as much as down.
+
+Two changes of group-relative advantages (arXiv 2604.18235). *Soft penalisation*: a search of a rollout with A < 0 loses
+as much of its penalty as its documents were also found by the correct rollouts of the group (the silver documents).
+*Rebalance*: in the answers of a group, positive advantages are multiplied so that their sum over tokens equals the
+negative one. The third part of the paper, a ``<think>`` that is given instead of sampled, belongs to the protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from torch import Tensor
+
+from sleuth.errors import UserError
+from sleuth.objectives.sspo import turns_in_mask, turns_of
+from sleuth.types import PartKind, Trajectory
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {"silver": "correct", "novelty": False, "max_similarity": None, "max_shared": None},
+    "released": {"silver": "best", "novelty": True, "max_similarity": 0.5, "max_shared": 1},
+}
+"""Where the paper's formula and the authors' published code differ."""
+
+
+class CalibAdvParameters(BaseModel):
+    """Parameters of ``calibadv``. A preset sets what isn't given beside it; the defaults shown are the paper's."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
+
+    preset: Literal["paper", "released"] = Field(
+        default="paper", description="the paper's formula, or its published code with the novelty and repetition rules"
+    )
+    threshold: float = Field(default=0.7, description="a well-formed rollout with at least this reward is correct")
+    silver: Literal["correct", "best"] = Field(
+        default="correct",
+        description="whose documents are silver: all correct rollouts, or those of the highest reward",
+    )
+    novelty: bool = Field(default=False, description="a document counts only where the rollout sees it first")
+    max_similarity: float | None = Field(
+        default=None, ge=0, le=1, description="a search whose thought is more alike to an earlier one scores 0"
+    )
+    max_shared: int | None = Field(
+        default=None, ge=0, description="a search that shares more documents with an earlier one scores 0"
+    )
+    think: str = Field(
+        default="think", min_length=1, description="tag around thoughts in the rollouts' text, for max_similarity"
+    )
+    soften: bool = Field(default=True, description="soft penalisation of searches")
+    score_malformed: bool = Field(default=False, description="soften searches of malformed rollouts too")
+    rebalance: Literal["answer", "all", "none"] = Field(
+        default="answer", description="the tokens that are rebalanced: of the last turns, of all turns, or none"
+    )
+    lambda_: float = Field(
+        default=1.0, gt=0, alias="lambda", description="positive sum over negative sum that the rebalance aims at"
+    )
+    zero_one_sided: bool = Field(
+        default=True, description="a group whose rebalanced tokens have only one sign gets 0 there"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_preset(cls, given: Any) -> Any:
+        preset = PRESETS.get(given.get("preset", "paper")) if isinstance(given, dict) else None
+        return given if preset is None else {**preset, **given}
+
+
+@dataclass(slots=True)
+class Searches:
+    """What CalibAdv reads of one rollout.
+
+    Attributes:
+        documents: for each turn but the last, the ids of the documents shown after it, in order.
+        thoughts: for each of those turns its thought, for the repetition rule; empty where there is none.
+        reward: the rollout's; NaN where it has none.
+        well_formed: its format is valid and it searched at all.
+        valid: False for failed rollouts, which are no part of their group.
+    """
+
+    documents: list[list[Hashable]]
+    thoughts: list[str]
+    reward: float
+    well_formed: bool = True
+    valid: bool = True
+
+    @classmethod
+    def of(cls, trajectory: Trajectory, parameters: CalibAdvParameters) -> Searches:
+        """Of a trajectory. The last turn that has tokens is the answer, whatever it contains.
+
+        Raises:
+            UserError: thoughts are to be compared, but those of this well-formed rollout stand in other tags.
+        """
+        turns = trajectory.turns
+        while turns and not turns[-1].policy.ids:
+            turns.pop()
+        steps = turns[:-1]
+        well_formed = trajectory.format_valid and any(turn.observation for turn in steps)
+        thoughts = [""] * len(steps)
+        if parameters.max_similarity is not None:
+            thoughts = [_thought(turn.policy.text, parameters.think) for turn in steps]
+            thinks = [any(part.kind is PartKind.THINK for part in turn.policy.parts) for turn in steps]
+            if well_formed and any(thinks) and not any(f"</{parameters.think}>" in t.policy.text for t in steps):
+                raise UserError(
+                    f"calibadv: rollout {trajectory.id!r} thinks, but not between <{parameters.think}> and "
+                    f"</{parameters.think}>; set calibadv.think to its tag, or calibadv.max_similarity=null"
+                )
+        return cls(
+            documents=[[d.id for d in turn.observation.documents] if turn.observation else [] for turn in steps],
+            thoughts=thoughts,
+            reward=float("nan") if trajectory.reward is None else trajectory.reward,
+            well_formed=well_formed,
+            valid=not trajectory.failed,
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which searches were good
+
+
+def silver_documents(rollouts: Sequence[Searches], parameters: CalibAdvParameters) -> set[Hashable]:
+    """The documents that the correct rollouts of this group found, over all their searches; empty if none is correct.
+
+    Correct is well-formed with a reward of at least ``threshold``; with ``silver="best"`` only those of them that have
+    the highest reward contribute. The order of the rollouts doesn't matter.
+    """
+    correct = [r for r in rollouts if r.valid and r.well_formed and r.reward >= parameters.threshold]
+    if parameters.silver == "best" and correct:
+        best = max(r.reward for r in correct)
+        correct = [r for r in correct if r.reward == best]
+    return {document for r in correct for documents in r.documents for document in documents}
+
+
+def search_scores(searches: Searches, silver: set[Hashable], parameters: CalibAdvParameters) -> list[float]:
+    """c of each search of a rollout: the share, from 0 to 1, of its documents that are silver.
+
+    With ``novelty``, only documents that the rollout sees for the first time count. The repetition rules set a search
+    to 0 whose thought is too much alike to that of an earlier one (``max_similarity``, over words), or that shares too
+    many documents with one (``max_shared``). A search that found nothing scores 0.
+    """
+    scores: list[float] = []
+    words = [thought.split() for thought in searches.thoughts]
+    seen: set[Hashable] = set()
+    for s, documents in enumerate(searches.documents):
+        distinct = set(documents)
+        if parameters.novelty:
+            hits, shown = len((distinct & silver) - seen), len(documents)
+        else:
+            hits, shown = len(distinct & silver), len(distinct)
+        seen |= distinct
+        if hits and _repeats(s, searches.documents, words, parameters):
+            hits = 0
+        scores.append(hits / shown if hits else 0.0)
+    return scores
+
+
+def _repeats(
+    s: int, documents: Sequence[Sequence[Hashable]], words: Sequence[list[str]], parameters: CalibAdvParameters
+) -> bool:
+    limit = parameters.max_shared
+    if limit is not None and any(len(set(documents[s]) & set(earlier)) > limit for earlier in documents[:s]):
+        return True
+    bound = parameters.max_similarity
+    return bound is not None and any(similarity(words[s], earlier) > bound for earlier in words[:s])
+
+
+def similarity(a: Sequence[str], b: Sequence[str]) -> float:
+    """1 - (edit distance / longer length), over words; 0 where either is empty."""
+    if not a or not b:
+        return 0.0
+    return 1 - edit_distance(a, b) / max(len(a), len(b))
+
+
+def edit_distance(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
+    """Levenshtein's distance: the fewest insertions, deletions and substitutions that make ``a`` into ``b``.
+
+    Bit-parallel (Myers 1999, as simplified by Hyyrö 2003): a column of the table is two integers, whose bits say where
+    it steps up and where down, so that thoughts of hundreds of words take well under a millisecond.
+    """
+    if not a:
+        return len(b)
+    places: dict[Hashable, int] = {}
+    for i, item in enumerate(a):
+        places[item] = places.get(item, 0) | 1 << i
+    every, last = (1 << len(a)) - 1, 1 << (len(a) - 1)
+    up, down, distance = every, 0, len(a)
+    for item in b:
+        equal = places.get(item, 0)
+        diagonal = (((equal & up) + up) ^ up) | equal | down
+        right_up = down | ~(diagonal | up) & every
+        right_down = up & diagonal
+        distance += bool(right_up & last) - bool(right_down & last)
+        right_up = right_up << 1 | 1
+        up = (right_down << 1 | ~(diagonal | right_up)) & every
+        down = right_up & diagonal & every
+    return distance
+
+
+def _thought(text: str, tag: str) -> str:
+    """What a turn's own text holds up to the closing tag; the opening one may have been given instead of sampled."""
+    thought, _, _ = text.rpartition(f"</{tag}>")
+    return thought.replace(f"<{tag}>", " ").replace(f"</{tag}>", " ")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What that does to the advantages
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Calibrated advantages and how they came about.
+
+    Attributes:
+        advantages: (B, T).
+        scores: c of each search, row by row; None for rollouts that aren't scored (malformed, failed, or in a group
+            without silver documents).
+        silver: number of silver documents of each group.
+        ratios: r = |negative sum| / positive sum of each group that was rebalanced.
+        searches: number of searches of rollouts that didn't fail, and ``softened``: how many lost some of a penalty.
+        before, after: sums over tokens of the positive and of the negative advantages.
+    """
+
+    advantages: Tensor
+    scores: list[list[float] | None]
+    silver: list[int]
+    ratios: list[float]
+    searches: int
+    softened: int
+    before: tuple[float, float]
+    after: tuple[float, float]
+
+    def statistics(self) -> dict[str, float]:
+        """``score`` (mean c), ``softened`` (share of all searches), ``silver`` (mean of groups that have any),
+        ``without_silver`` (share of groups), ``ratio`` (mean r), and ``before``/``after`` with ``positive`` and
+        ``negative`` sums over tokens. What there is nothing to say of is left out."""
+        scores = [score for row in self.scores if row is not None for score in row]
+        silver = [count for count in self.silver if count]
+        out: dict[str, float] = {}
+        if scores:
+            out["score"] = sum(scores) / len(scores)
+        if self.searches:
+            out["softened"] = self.softened / self.searches
+        if silver:
+            out["silver"] = sum(silver) / len(silver)
+        if self.silver:
+            out["without_silver"] = 1 - len(silver) / len(self.silver)
+        if self.ratios:
+            out["ratio"] = sum(self.ratios) / len(self.ratios)
+        for name, (positive, negative) in (("before", self.before), ("after", self.after)):
+            out |= {f"{name}/positive": positive, f"{name}/negative": negative}
+        return out
+
+
+def soften(advantages: Tensor, turns: Tensor, scores: Sequence[Sequence[float] | None]) -> Tensor:
+    """Soft penalisation: ``A·(1 - c)`` for the tokens of a search with A < 0; all else stays.
+
+    Args:
+        advantages: (B, T).
+        turns: (B, T) long, the turn that a token belongs to; -1 for tokens that don't count.
+        scores: c of the first turns of each row; None for a row that isn't scored.
+
+    Returns:
+        (B, T).
+    """
+    width = max((len(row) for row in scores if row), default=0)
+    if not width:
+        return advantages
+    table = advantages.new_zeros(len(scores), width + 1)
+    for i, row in enumerate(scores):
+        if row:
+            table[i, : len(row)] = table.new_tensor(row)
+    c = table.gather(1, torch.where(turns < 0, width, turns).clamp(max=width))
+    # Adding 0 makes a cancelled penalty 0, not -0.
+    return torch.where((advantages < 0) & (c > 0), advantages * (1 - c) + 0.0, advantages)
+
+
+def rebalance(
+    advantages: Tensor, scope: Tensor, groups: Tensor, *, target: float = 1.0, zero_one_sided: bool = True
+) -> tuple[Tensor, list[float]]:
+    """Multiply positive advantages so that a group's positive sum over tokens is ``target`` times its negative one.
+
+    Args:
+        advantages: (B, T).
+        scope: (B, T) bool, the tokens that are summed and changed.
+        groups: (B,) integer; equal numbers are rollouts of one prompt.
+        target: λ, the ratio of positive to |negative| sums afterwards.
+        zero_one_sided: where one of the sums is 0, set all of a group's tokens in scope to 0; else they stay.
+
+    Returns:
+        (B, T), and the ratio |negative| / positive before of each group that has both. There is neither a bound on the
+        factor nor a floor: one short right answer against long wrong ones gets a large one, and right answers that are
+        longer than wrong ones shrink.
+    """
+    values = torch.where(scope, advantages, 0.0)
+    unique, group = torch.unique(groups.to(advantages.device), return_inverse=True)
+    empty = values.new_zeros(len(unique))
+    positive = empty.index_add(0, group, values.clamp(min=0).sum(-1))
+    negative = empty.index_add(0, group, -values.clamp(max=0).sum(-1))
+    both = (positive > 0) & (negative > 0)
+    ratio = torch.where(both, negative / torch.where(both, positive, 1.0), 1.0)
+    factor = torch.where(both, target * ratio, 0.0 if zero_one_sided else 1.0)
+    out = torch.where(scope & (advantages > 0), advantages * factor[group][:, None], advantages)
+    if zero_one_sided:
+        out = torch.where(scope & ~both[group][:, None], 0.0, out)
+    return out, ratio[both].tolist()
+
+
+def calibrate(
+    advantages: Tensor,
+    mask: Tensor,
+    turns: Tensor,
+    groups: Tensor,
+    rollouts: Sequence[Searches],
+    parameters: CalibAdvParameters,
+) -> Calibration:
+    """Soft penalisation, then rebalance, as the authors' script does.
+
+    Args:
+        advantages: (B, T).
+        mask: (B, T) bool, True for policy tokens that count.
+        turns: (B, T) long, the turn that a token belongs to, -1 outside.
+        groups: (B,) integer; whole groups must be at hand.
+        rollouts: B, in row order.
+
+    Returns:
+        :class:`Calibration`. Masked tokens and failed rollouts keep their values, whatever those are.
+    """
+    counts = mask.bool() & (turns >= 0)
+    counts &= torch.tensor([r.valid for r in rollouts], dtype=torch.bool, device=counts.device)[:, None]
+    members: dict[int, list[int]] = {}
+    for row, group in enumerate(groups.tolist()):
+        members.setdefault(group, []).append(row)
+    scores: list[list[float] | None] = [None] * len(rollouts)
+    silver_counts: list[int] = []
+    for rows in members.values():
+        silver = silver_documents([rollouts[row] for row in rows], parameters)
+        silver_counts.append(len(silver))
+        for row in rows:
+            scored = rollouts[row].valid and (rollouts[row].well_formed or parameters.score_malformed)
+            if silver and scored:
+                scores[row] = search_scores(rollouts[row], silver, parameters)
+    out = advantages
+    softened = 0
+    if parameters.soften:
+        out = soften(advantages, torch.where(counts, turns, -1), scores)
+        changed = (out != advantages) & counts
+        softened = len(torch.unique(torch.stack([changed.nonzero()[:, 0], turns[changed]]), dim=1).T)
+    ratios: list[float] = []
+    if parameters.rebalance != "none":
+        scope = counts
+        if parameters.rebalance == "answer":
+            last = torch.tensor([len(r.documents) for r in rollouts], device=turns.device)
+            scope = counts & (turns >= last[:, None])
+        out, ratios = rebalance(out, scope, groups, target=parameters.lambda_, zero_one_sided=parameters.zero_one_sided)
+    return Calibration(
+        advantages=out,
+        scores=scores,
+        silver=silver_counts,
+        ratios=ratios,
+        searches=sum(len(r.documents) for r in rollouts if r.valid),
+        softened=softened,
+        before=_sums(advantages[counts]),
+        after=_sums(out[counts]),
+    )
+
+
+def _sums(advantages: Tensor) -> tuple[float, float]:
+    return float(advantages.clamp(min=0).sum()), float(advantages.clamp(max=0).sum())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# For trajectories, and for a loop of your own
+
+
+def reshape(
+    advantages: Tensor,
+    mask: Tensor,
+    trajectories: Sequence[Trajectory],
+    groups: Tensor,
+    parameters: CalibAdvParameters | None = None,
+) -> Tensor:
+    """Calibrated advantages of these rollouts (arXiv 2604.18235; for the presets see :data:`PRESETS`).
+
+    Args:
+        advantages: (B, T).
+        mask: (B, T) bool or 0/1, 1 for policy tokens that count; column t is ``completion_ids[t]``.
+        trajectories: B rollouts with rewards, in row order; a search's documents are those of its observation span.
+        groups: (B,) integer; equal numbers are rollouts of one prompt. Whole groups must be at hand.
+        parameters: None for the defaults.
+
+    Returns:
+        (B, T). Failed rollouts and masked tokens keep their values bit for bit.
+
+    Raises:
+        UserError: thoughts are to be compared, but a rollout has them in other tags than ``parameters.think``.
+        ValueError: mask and trajectories don't fit together.
+    """
+    return calibrate_trajectories(advantages, mask, trajectories, groups, parameters).advantages
+
+
+def calibrate_trajectories(
+    advantages: Tensor,
+    mask: Tensor,
+    trajectories: Sequence[Trajectory],
+    groups: Tensor,
+    parameters: CalibAdvParameters | None = None,
+) -> Calibration:
+    """:func:`reshape` with scores, ratios and statistics."""
+    parameters = parameters or CalibAdvParameters()
+    turns = turns_of(trajectories, mask)
+    rollouts = [Searches.of(t, parameters) for t in trajectories]
+    return calibrate(advantages, mask, turns, groups, rollouts, parameters)
+
+
+def calibrate_advantages(
+    advantages: Tensor,
+    mask: Tensor,
+    groups: Tensor,
+    rewards: Tensor,
+    documents: Sequence[Sequence[Sequence[Hashable]]],
+    *,
+    well_formed: Sequence[bool] | Tensor | None = None,
+    thoughts: Sequence[Sequence[str]] | None = None,
+    valid: Sequence[bool] | Tensor | None = None,
+    **settings: Any,
+) -> Tensor:
+    """Calibrated advantages from plain tensors and lists. In a loop of your own::
+
+        advantages = calibrate_advantages(advantages, mask, groups, rewards, documents, preset="released")
+
+    Args:
+        advantages: (B, T), or (B,) for one value a rollout.
+        mask: (B, T) bool or 0/1, 1 for every token that the policy sampled; each run of ones is a turn, the last one
+            of a row is the answer.
+        groups: (B,) integer; equal numbers are rollouts of one prompt. Whole groups must be at hand.
+        rewards: (B,).
+        documents: for each rollout, for each turn but the last, the ids of the documents shown after it.
+        well_formed: (B,) whether the format is valid and there was a search; None: wherever there was a search.
+        thoughts: like ``documents``, the thought of each turn, for the preset ``released``; None: no thoughts are
+            compared.
+        valid: (B,), False for failed rollouts; None: all are valid.
+        settings: fields of :class:`CalibAdvParameters` (λ is ``lambda_``).
+
+    Returns:
+        (B, T).
+
+    Raises:
+        ValueError: documents or thoughts don't have one list for each turn but the last; or an unknown setting.
+    """
+    parameters = CalibAdvParameters(**settings)
+    mask = mask.bool()
+    turns = turns_in_mask(mask)
+    if advantages.dim() == 1:
+        advantages = torch.where(mask, advantages[:, None], 0.0)
+    rollouts: list[Searches] = []
+    for i, searches in enumerate((turns.amax(-1) if turns.numel() else turns.sum(-1)).clamp(min=0).tolist()):
+        thought = [""] * searches if thoughts is None else list(thoughts[i])
+        for name, given in (("documents", documents[i]), ("thoughts", thought)):
+            if len(given) != searches:
+                raise ValueError(
+                    f"{name}[{i}] has {len(given)} lists, but rollout {i} has {searches} turns before its last one; "
+                    "give each of them one, empty where there is nothing"
+                )
+        rollouts.append(
+            Searches(
+                documents=[list(d) for d in documents[i]],
+                thoughts=thought,
+                reward=float(rewards[i]),
+                well_formed=searches > 0 if well_formed is None else bool(well_formed[i]) and searches > 0,
+                valid=valid is None or bool(valid[i]),
+            )
+        )
+    return calibrate(advantages, mask, turns, groups, rollouts, parameters).advantages

@@ -1,0 +1,304 @@
+"""SSPO: a teacher that has seen the evidence weighs the steps of wrong rollouts (arXiv 2608.12764).
+
+The teacher is the policy itself under a prompt with privileged information, forced over the rollout's own tokens. A
+step (one policy turn) that it finds likelier than the policy does keeps less of the rollout's penalty; one that it
+finds less likely gets up to ``1 + eps`` of it. The teacher's pass is not part of this module: log-probs come in.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log1p
+from typing import Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from sleuth.errors import UserError
+from sleuth.types import SpanKind, Trajectory
+
+Granularity = Literal["step", "token"]
+
+
+class SSPOParameters(BaseModel):
+    """Parameters of ``sspo``, with the paper's defaults (arXiv 2608.12764, method section and ablations)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    eps: float = Field(default=0.2, ge=0, description="a weight is at most 1 + eps; there is no floor above 0")
+    granularity: Granularity = Field(default="step", description="one weight a step (a policy turn), or one a token")
+    correct_reward: float = Field(
+        default=1.0, description="rollouts with a reward below this are incorrect and get weighed"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StepWeights:
+    """The weights of a batch and what they came from.
+
+    Attributes:
+        weights: (B, T) in [0, 1 + eps]; exactly 1 where nothing is weighed.
+        gains: (B, T) Δ in nats of the token's step, or of the token itself; 0 where nothing is weighed.
+        weighed: (B, T) bool: policy tokens that count, of incorrect rollouts that the teacher has scored.
+        unscored: number of incorrect rollouts without any teacher log-prob: their weights stay 1.
+        cap: 1 + eps.
+    """
+
+    weights: Tensor
+    gains: Tensor
+    weighed: Tensor
+    unscored: int
+    cap: float
+
+    def statistics(self) -> dict[str, float]:
+        """Shares are of weighed tokens; the sum in Δ makes weights nearly binary, which these show.
+
+        ``capped`` (at 1 + eps), ``exempt`` (weight below 0.1), ``weight`` (mean), quantiles ``gain/q05``, ``gain/q50``
+        and ``gain/q95``, and ``unscored`` (rollouts). Without weighed tokens only ``unscored`` is there.
+        """
+        out = {"unscored": float(self.unscored)}
+        weights, gains = self.weights[self.weighed], self.gains[self.weighed].double()
+        if len(weights):
+            out["capped"] = float((weights >= self.cap * (1 - 1e-6)).double().mean())
+            out["exempt"] = float((weights < 0.1).double().mean())
+            out["weight"] = float(weights.double().mean())
+            ordered = gains.sort().values  # torch.quantile refuses more than 16 million values
+            for percent in (5, 50, 95):
+                out[f"gain/q{percent:02d}"] = float(ordered[round((len(ordered) - 1) * percent / 100)])
+        return out
+
+
+def step_weights(
+    advantages: Tensor,
+    logp: Tensor,
+    teacher_logp: Tensor,
+    mask: Tensor,
+    incorrect: Tensor,
+    *,
+    turns: Tensor | None = None,
+    eps: float = 0.2,
+    granularity: Granularity = "step",
+) -> Tensor:
+    """Weights ``min(exp(sign(A)·Δ), 1 + eps)`` of the steps of incorrect rollouts (arXiv 2608.12764).
+
+    Δ is the sum of ``teacher_logp - logp`` over the policy tokens of a step, or that difference of a single token.
+    Weights are never negative, so no sign changes, and equal log-probs give exactly 1. In a loop of your own::
+
+        advantages = advantages * step_weights(advantages, logp, teacher_logp, mask, incorrect)
+
+    Args:
+        advantages: (B, T), or (B,) for one value a rollout; only signs are read.
+        logp: (B, T) under the policy before the first update on this batch. Take both log-probs from the same engine,
+            in the same precision and at the same temperature: the sum collects every difference between engines.
+        teacher_logp: (B, T) of the same tokens under the teacher; NaN where it has not scored. No gradient goes to
+            either.
+        mask: (B, T) bool or 0/1, 1 for policy tokens that count. Nothing at masked places is read.
+        incorrect: (B,) bool; other rollouts keep weight 1.
+        turns: (B, T) long, which turn a token belongs to, -1 outside: :func:`turns_of`. None: runs of ones in ``mask``.
+        eps: cap of the weights, minus 1.
+
+    Returns:
+        (B, T) in [0, 1 + eps], in the dtype of ``advantages``; exactly 1 for tokens of other rollouts, outside of the
+        mask and where the teacher has not scored. A token without two finite log-probs adds nothing to Δ.
+    """
+    return weigh_steps(
+        advantages, logp, teacher_logp, mask, incorrect, turns=turns, eps=eps, granularity=granularity
+    ).weights
+
+
+def weigh_steps(
+    advantages: Tensor,
+    logp: Tensor,
+    teacher_logp: Tensor,
+    mask: Tensor,
+    incorrect: Tensor,
+    *,
+    turns: Tensor | None = None,
+    eps: float = 0.2,
+    granularity: Granularity = "step",
+) -> StepWeights:
+    """:func:`step_weights` with the gains that they came from."""
+    mask = mask.bool()
+    if turns is None:
+        turns = turns_in_mask(mask)
+    if advantages.dim() == 1:
+        advantages = advantages[:, None].expand(mask.shape)
+    candidates = mask & incorrect[:, None] & (turns >= 0)
+    dtype = torch.promote_types(torch.promote_types(logp.dtype, teacher_logp.dtype), torch.float32)
+    gains = teacher_logp.detach().to(dtype) - logp.detach().to(dtype)
+    finite = torch.isfinite(gains)
+    scored = candidates & finite
+    gains = torch.where(scored, gains, 0.0)
+    reached = scored.any(-1)
+    weighed = candidates & reached[:, None]
+    if granularity == "step" and turns.numel():
+        of = turns.clamp(min=0)
+        per_step = gains.new_zeros(len(gains), int(of.max()) + 1).scatter_add_(1, of, gains)
+        gains = torch.where(weighed, per_step.gather(1, of), 0.0)
+    signs = torch.where(weighed, advantages.sign().to(dtype), 0.0)
+    # The cap goes inside of exp, where it can't overflow.
+    weights = (signs * gains).clamp(max=log1p(eps)).exp()
+    return StepWeights(
+        weights=torch.where(weighed, weights, 1.0).to(advantages.dtype),
+        gains=gains,
+        weighed=weighed,
+        unscored=int((candidates.any(-1) & ~reached).sum()),
+        cap=1 + eps,
+    )
+
+
+def weigh(
+    advantages: Tensor,
+    mask: Tensor,
+    trajectories: Sequence[Trajectory],
+    parameters: SSPOParameters,
+    *,
+    old_logp: Tensor | None = None,
+    teacher_logp: Tensor | None = None,
+) -> StepWeights:
+    """The weights of these rollouts; arguments and errors are those of :func:`reshape`."""
+    mask = mask.bool()
+    turns = turns_of(trajectories, mask)
+    incorrect = [_is_incorrect(t, parameters.correct_reward) for t in trajectories]
+    from_spans = teacher_logp is None
+    dtype = torch.promote_types(advantages.dtype, torch.float32)
+    if teacher_logp is None:
+        teacher_logp = _from_spans(trajectories, mask, dtype, "teacher_logprobs")
+    if old_logp is None:
+        old_logp = _from_spans(trajectories, mask, dtype, "old_logprobs", "logprobs")
+        if any(wrong and _has_only_sampler(t) for wrong, t in zip(incorrect, trajectories, strict=True)):
+            warnings.warn("sspo: where old_logprobs is missing, the sampler's own log-probs stand in", stacklevel=2)
+    out = weigh_steps(
+        advantages,
+        old_logp,
+        teacher_logp,
+        mask,
+        torch.tensor(incorrect, dtype=torch.bool, device=mask.device),
+        turns=turns,
+        eps=parameters.eps,
+        granularity=parameters.granularity,
+    )
+    if from_spans and out.unscored and not out.weighed.any():
+        first = trajectories[incorrect.index(True)].id
+        raise UserError(
+            f"sspo: no incorrect rollout (the first is {first!r}) has teacher_logprobs and old_logprobs on its policy "
+            "spans; run the teacher's pass first, or leave sspo out"
+        )
+    return out
+
+
+def reshape(
+    advantages: Tensor,
+    mask: Tensor,
+    trajectories: Sequence[Trajectory],
+    groups: Tensor | None = None,
+    parameters: SSPOParameters | None = None,
+    *,
+    old_logp: Tensor | None = None,
+    teacher_logp: Tensor | None = None,
+) -> Tensor:
+    """Advantages with the steps of incorrect rollouts weighed (arXiv 2608.12764).
+
+    Args:
+        advantages: (B, T).
+        mask: (B, T) bool or 0/1, 1 for policy tokens that count; column t is ``completion_ids[t]``.
+        trajectories: B rollouts with rewards, in row order.
+        groups: not read; here because every reshape is called alike.
+        parameters: None for the defaults.
+        old_logp: (B, T) log-probs before the first update on this batch. None: the policy spans' ``old_logprobs``,
+            and where there are none the sampler's, with a warning.
+        teacher_logp: (B, T), NaN where the teacher has not scored. None: the policy spans' ``teacher_logprobs``.
+
+    Returns:
+        (B, T). Correct, failed and unscored rollouts and masked tokens keep their values bit for bit.
+
+    Raises:
+        UserError: log-probs come from the spans, and no incorrect rollout has the teacher's.
+        ValueError: mask and trajectories don't fit together.
+    """
+    found = weigh(
+        advantages,
+        mask,
+        trajectories,
+        parameters or SSPOParameters(),
+        old_logp=old_logp,
+        teacher_logp=teacher_logp,
+    )
+    return torch.where(found.weighed, advantages * found.weights, advantages)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which tokens make up a step
+
+
+def turns_of(trajectories: Sequence[Trajectory], mask: Tensor) -> Tensor:
+    """(B, T) long: the index of the turn whose policy span a token belongs to, -1 outside of policy spans.
+
+    Column t is ``completion_ids[t]``. The mask may leave out policy tokens, but nothing else may be in it.
+
+    Raises:
+        ValueError: not one row a trajectory, policy tokens beyond T, or a token in the mask that the policy didn't
+            sample.
+    """
+    if mask.dim() != 2 or len(mask) != len(trajectories):
+        raise ValueError(
+            f"{len(trajectories)} trajectories need a mask (B, T) of as many rows, not {tuple(mask.shape)}"
+        )
+    turns = torch.full(mask.shape, -1, dtype=torch.long)
+    for row, trajectory in enumerate(trajectories):
+        for turn, (start, end) in enumerate(_policy_stretches(trajectory)):
+            if end > mask.shape[1]:
+                raise ValueError(f"rollout {trajectory.id!r}: policy tokens up to {end}, but rows have {mask.shape[1]}")
+            turns[row, start:end] = turn
+    turns = turns.to(mask.device)
+    foreign = (mask.bool() & (turns < 0)).any(-1)
+    if foreign.any():
+        row = int(foreign.nonzero()[0, 0])
+        raise ValueError(f"rollout {trajectories[row].id!r}: the mask counts tokens that the policy didn't sample")
+    return turns
+
+
+def turns_in_mask(mask: Tensor) -> Tensor:
+    """(B, T) long: the index of the run of ones that a token belongs to, -1 where ``mask`` is 0.
+
+    The same as :func:`turns_of` where the mask has every policy token and the environment wrote between the turns.
+    """
+    mask = mask.bool()
+    before = torch.nn.functional.pad(mask[:, :-1], (1, 0))
+    return torch.where(mask, (mask & ~before).long().cumsum(-1) - 1, -1)
+
+
+def _policy_stretches(trajectory: Trajectory) -> list[tuple[int, int]]:
+    """Start and end (exclusive) of each policy span in ``completion_ids``."""
+    stretches: list[tuple[int, int]] = []
+    at = 0
+    for span in trajectory.spans:
+        if span.kind is SpanKind.POLICY:
+            stretches.append((at, at + len(span.ids)))
+        elif not stretches:
+            continue  # belongs to the prompt
+        at += len(span.ids)
+    return stretches
+
+
+def _is_incorrect(trajectory: Trajectory, correct_reward: float) -> bool:
+    """False also for a reward that is missing or NaN: nothing says that such a rollout is wrong."""
+    return not trajectory.failed and trajectory.reward is not None and trajectory.reward < correct_reward
+
+
+def _has_only_sampler(trajectory: Trajectory) -> bool:
+    return any(s.ids and s.old_logprobs is None and s.logprobs is not None for s in trajectory.policy_spans)
+
+
+def _from_spans(trajectories: Sequence[Trajectory], mask: Tensor, dtype: torch.dtype, *fields: str) -> Tensor:
+    """(B, T) from the first of these fields that a policy span has; NaN elsewhere."""
+    out = torch.full(mask.shape, torch.nan, dtype=dtype)
+    for row, trajectory in enumerate(trajectories):
+        for span, (start, end) in zip(trajectory.policy_spans, _policy_stretches(trajectory), strict=True):
+            values = next((v for field in fields if (v := getattr(span, field)) is not None), None)
+            if values is not None:
+                out[row, start:end] = torch.tensor(values, dtype=dtype)
+    return out.to(mask.device)
