@@ -85,7 +85,7 @@ def warmstart(recipe: str, settings: Sequence[str], *, output: Path | None) -> N
     """
     loaded = load_recipe(recipe, settings, example=_WARMSTART)
     folder = output or free_folder(RUNS / f"{loaded.name}-warmstart")
-    check_output_folder(folder)
+    check_output_folder(folder, may_hold=["world"])
     from sleuth.training.warmstart import warmstart as run_warmstart
 
     run_warmstart(loaded, folder)

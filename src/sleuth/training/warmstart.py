@@ -64,7 +64,7 @@ def warmstart(recipe: Recipe, out: Path, *, quiet: bool = False) -> dict[str, An
     Raises:
         UserError: the folder isn't empty, or there is nothing to demonstrate with.
     """
-    if out.exists() and any(out.iterdir()):
+    if out.exists() and any(path.name != "world" for path in out.iterdir()):  # a refused start leaves its world
         raise UserError(f"{out} is not empty; choose another -o folder")
     out.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
