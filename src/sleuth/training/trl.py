@@ -1,9 +1,10 @@
 """The TRL adapter: a ``GRPOTrainer`` whose rollouts are Sleuth's episodes and whose loss is Sleuth's objective.
 
-TRL gives the data loop, generation hooks, optimiser, accelerate, PEFT, checkpoints and trackers. Three of its methods
+TRL gives the data loop, generation hooks, optimiser, accelerate, PEFT, checkpoints and trackers. Four of its methods
 are overridden: ``_generate_and_score_completions`` (keeps the rows, since ``rollout_func`` is given prompts only, and
-puts our advantages in before TRL shuffles), ``_prepare_inputs`` (counts the tokens of every optimiser step) and
-``compute_loss``. Written for TRL 1.16; ``tests/training/test_trl.py`` holds the keys that this relies on.
+puts our advantages in before TRL shuffles), ``_prepare_inputs`` (counts the tokens of every optimiser step),
+``_get_per_token_logps_and_entropies`` (leaves out what nobody reads) and ``compute_loss``. Written for TRL 1.16;
+``tests/training/test_trl.py`` holds what this relies on.
 """
 
 from __future__ import annotations
