@@ -47,6 +47,7 @@ def test_every_changeable_setting_is_one_of_the_schema(small):
     for key in CHANGEABLE:
         value = small().model_dump()
         for part in key.split("."):
+            assert part in value
             value = value[part]
 
 
