@@ -49,7 +49,7 @@ def main(target: Path) -> None:
             step=1,
         )
     parts.reward(rollouts)
-    # Groups that carry signal, of rollouts that searched.
+    # Groups that carry signal, of rollouts that took more than one turn.
     mixed = [
         group.trajectories
         for group in group_trajectories(rollouts)
