@@ -2,6 +2,7 @@ import errno
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -627,6 +628,52 @@ def test_a_run_is_its_kept_checkpoint_or_its_latest(tmp_path, summary, expected)
     assert policy.recipe.model == str(tmp_path / "run" / "checkpoints" / expected)
     checkpoint = find_policy(str(tmp_path / "run" / "checkpoints" / "step-9"))
     assert (checkpoint.recipe.world is not None, checkpoint.folder) == (True, tmp_path / "run")
+
+
+# Replay ---------------------------------------------------------------------------------------------------------------
+
+REPLAY = str(Path(__file__).parents[1] / "examples" / "replay" / "rollouts.jsonl")
+
+
+def test_replay_gives_one_object_a_comparison_or_a_line_that_names_the_row(sleuth, tmp_path):
+    code, out, error = sleuth("replay", REPLAY, "--objective", "search_sapo", "--set", "search_sapo.gamma=0", "--json")
+    assert (code, error) == (0, "")
+    one = json.loads(out)
+    assert list(one) == ["objective", "loss", "stats", "rollouts"]
+    assert list(one["rollouts"][0]["spans"][0]) == ["span", "advantages", "loss", "grad"]
+
+    several = ["--objective", "grpo,search_sapo", "--objective", "dr_grpo"]
+    settings = ["--set", "search_sapo.gamma=0", "--set", "aggregation.max_length=64"]
+    code, out, _ = sleuth("replay", REPLAY, *several, *settings, "--json")
+    both = json.loads(out)
+    assert [r["objective"] for r in both["objectives"]] == ["grpo", "search_sapo", "dr_grpo"]
+    assert both["objectives"][1] == one
+    first = both["differences"][0]
+    assert (first["a"], first["b"], first["sign_differs"]) == ("grpo", "search_sapo", 0.0)
+    assert first["cosine"] == pytest.approx(1.0)
+    assert "sign differs" in sleuth("replay", REPLAY, *several, *settings)[1]
+
+    rows = [json.loads(line) for line in Path(REPLAY).read_text().splitlines()]
+    for row in rows:
+        for span in row["spans"]:
+            span.pop("old_logprobs", None)
+    code, _, error = sleuth("replay", write_rows(tmp_path / "r.jsonl", *rows), "--objective", "grpo", "--json")
+    assert code == 0
+    assert error.startswith("warning: ")
+    rows[2]["reward"] = float("nan")
+    code, out, error = sleuth(
+        "replay", write_rows(tmp_path / "r.jsonl", *rows[:2], "", *rows[2:]), "--objective", "grpo"
+    )
+    assert (code, out) == (2, "")
+    assert "r.jsonl, line 4: reward: nan" in one_line(error)
+    for arguments, message in [
+        (["--objective", "grpo", "--set", "llds.weight=1"], "no --objective names llds"),
+        (["--objective", "grpo", "--set", "weight=1"], "write NAME.param=value"),
+        (["--objective", "grppo"], "did you mean grpo"),
+    ]:
+        code, _, error = sleuth("replay", REPLAY, *arguments)
+        assert code == 2
+        assert message in one_line(error)
 
 
 # Training through the command line ------------------------------------------------------------------------------------

@@ -144,6 +144,25 @@ def grade(
     command.grade(file, as_json=as_json)
 
 
+@app.command()
+def replay(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Saved rollouts (JSONL); one batch.")],
+    objective: Annotated[
+        list[str],
+        typer.Option("--objective", metavar="NAME[+NAME]...", help="Several (repeated, or by commas) are compared."),
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME.PARAM=VALUE", help="Such as search_sapo.gamma=0.2; may be repeated."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Apply objectives to saved rollouts: advantages, losses and gradients, without a model."""
+    from sleuth.commands import replay as command
+
+    command.replay(file, objective, settings or [], as_json=as_json)
+
+
 @data_app.command(name="check")
 def check_data(
     source: Annotated[str, typer.Argument(metavar="FILE", help="A question set: file, folder or `datasets` name.")],

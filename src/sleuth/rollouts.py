@@ -63,6 +63,12 @@ def read_rollouts(path: str | os.PathLike[str]) -> Iterator[Trajectory]:
             length, unknown kind, status, action or stop reason, part outside its span, or an id that an earlier row of
             the same step has.
     """
+    for _, trajectory in read_numbered_rollouts(path):
+        yield trajectory
+
+
+def read_numbered_rollouts(path: str | os.PathLike[str]) -> Iterator[tuple[int, Trajectory]]:
+    """:func:`read_rollouts` with the line of each, counted from 1: for whoever finds fault with one later."""
     seen: dict[tuple[int, str], int] = {}
     for line, row in read_jsonl(path):
         try:
@@ -75,7 +81,7 @@ def read_rollouts(path: str | os.PathLike[str]) -> Iterator[Trajectory]:
                 f'{path}, line {line}: id: "{trajectory.id}" was used on line {seen[key]}; give each rollout its own'
             )
         seen[key] = line
-        yield trajectory
+        yield line, trajectory
 
 
 def write_rollouts(path: str | os.PathLike[str], trajectories: Iterable[Trajectory]) -> None:
