@@ -259,6 +259,18 @@ class Trajectory:
         return [int(span.kind is SpanKind.POLICY) for span in self.spans[self._first_policy :] for _ in span.ids]
 
     @property
+    def answer_mask(self) -> list[bool]:
+        """True for tokens of the answer channel (``answer`` parts); as long as :attr:`completion_ids`."""
+        mask: list[bool] = []
+        for span in self.spans[self._first_policy :]:
+            start = len(mask)
+            mask.extend([False] * len(span.ids))
+            for part in span.parts:
+                if part.kind is PartKind.ANSWER:
+                    mask[start + part.start : start + part.end] = [True] * (part.end - part.start)
+        return mask
+
+    @property
     def completion_logprobs(self) -> list[float]:
         """The sampler's log-probs, 0.0 where the mask is 0; as long as :attr:`completion_ids`."""
         out: list[float] = []

@@ -257,10 +257,8 @@ def _answer_mask(trajectories: Sequence[Trajectory], shape: torch.Size) -> Tenso
     """(B, T) bool: the tokens of each rollout's final answer."""
     mask = torch.zeros(shape, dtype=torch.bool)
     for row, t in enumerate(trajectories):
-        for _, span, start, _ in _policy_spans(t):
-            for part in span.parts:
-                if part.kind is PartKind.ANSWER:
-                    mask[row, start + part.start : start + part.end] = True
+        answer = t.answer_mask
+        mask[row, : len(answer)] = torch.tensor(answer, dtype=torch.bool)
     return mask
 
 

@@ -34,7 +34,7 @@ from sleuth.objectives.tokens import Tokens
 from sleuth.seeds import derive_seed
 from sleuth.training.metrics import RatioStatistics, rollout_metrics
 from sleuth.training.prompts import PromptSampler
-from sleuth.types import PartKind, Question, SamplingParams, Trajectory
+from sleuth.types import Question, SamplingParams, Trajectory
 
 
 class SearchGRPOTrainer(GRPOTrainer):
@@ -374,12 +374,8 @@ def _answer_mask(trajectories: Sequence[Trajectory], completion_ids: Tensor) -> 
     """(B, T) bool: the tokens of each rollout's final answer, T as in ``completion_ids``."""
     mask = torch.zeros_like(completion_ids, dtype=torch.bool)
     for row, trajectory in enumerate(trajectories):
-        before = -len(trajectory.prompt_ids)
-        for span in trajectory.spans:
-            for part in span.parts:
-                if part.kind is PartKind.ANSWER:
-                    mask[row, before + part.start : before + part.end] = True
-            before += len(span.ids)
+        answer = trajectory.answer_mask
+        mask[row, : len(answer)] = torch.tensor(answer, dtype=torch.bool)
     return mask
 
 
