@@ -1,5 +1,8 @@
 """Names, settings and what is said about wrong ones."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -59,6 +62,22 @@ def test_every_name_resolves_alone_and_is_complete():
         entry = TABLE[name]
         assert all([entry.summary, entry.paper, entry.formula])
         assert all(field.description for field in entry.parameters.model_fields.values())
+
+
+def test_the_table_is_read_without_torch():
+    code = "import sys; from sleuth.objectives import SCHEDULES, TABLE; print(len(TABLE), 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(len(TABLE)), "False"]
+
+
+def test_every_public_name_is_there():
+    import sleuth.objectives
+
+    for name in sleuth.objectives.__all__:
+        assert getattr(sleuth.objectives, name) is not None
+    assert set(sleuth.objectives.__all__) == set(sleuth.objectives._HOMES)
+    with pytest.raises(AttributeError, match="conditional_kls"):
+        _ = sleuth.objectives.conditional_kls
 
 
 def test_the_table_and_the_makers_agree():
