@@ -56,7 +56,8 @@ class Alarm:
         place = f" ({self.where})" if str(self.where) else ""
         since = f", since step {self.since}" if self.since != self.step else ""
         limit = f"limit {self.limit:.3g}" if math.isfinite(self.value) else "must be finite"
-        return f"{self.level} alarm in step {self.step}: {self.title}{place}: {self.statistic} {self.value:.3g}, {limit}{since}"
+        found = f"{self.title}{place}: {self.statistic} {self.value:.3g}, {limit}{since}"
+        return f"{self.level} alarm in step {self.step}: {found}"
 
     def to_dict(self) -> dict[str, Any]:
         """As a line of ``alarms.jsonl``; a value that is not finite is null."""
