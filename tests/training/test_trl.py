@@ -4,12 +4,13 @@ import pytest
 import torch
 
 from sleuth.assembly import assemble
+from sleuth.diagnostics.token_labels import ANSWER
 from sleuth.errors import UserError
 from sleuth.objectives.aggregation import StepTotals
 from sleuth.training.progress import Progress
 from sleuth.training.run import build_trainer, train
 from sleuth.training.run_folder import RunFolder
-from sleuth.training.trl import _model_inputs, sorted_by_length
+from sleuth.training.trl import _model_inputs
 from sleuth.types import SearchResult
 
 
@@ -118,13 +119,15 @@ def test_rollouts_whose_retriever_failed_train_nothing(built):
     assert trainer.batch_metrics["share/retriever_failed"] == len(failed) / 12
 
 
-def test_on_policy_ratios_are_exactly_one(built):
+def test_one_update_a_batch_has_no_ratios_to_tell_of(built):
+    """They are exactly 1, whatever the policy does."""
     trainer, _ = built("trainer.updates_per_batch=1", "trainer.steps=1")
     records = []
     trainer.callback_handler.callbacks[-1].run.log = records.append
     trainer.train()
-    assert records[0]["ratio/mean"] == 1.0
-    assert records[0]["ratio/clipped"] == 0.0
+    assert not [name for name in records[0] if name.startswith(("ratio/", "sequence/"))]
+    assert records[0]["entropy/think"] > 0
+    assert records[0]["likelihood/pos"] < 0
 
 
 def test_reference_kl_is_logged_and_starts_at_zero(built):
@@ -191,17 +194,6 @@ def test_a_pass_of_failed_rollouts_still_has_a_gradient_of_zero(built):
     assert all(p.grad is None or not p.grad.any() for p in trainer.model.parameters())
 
 
-def test_sorting_an_update_by_length_keeps_every_row_whole():
-    parts = [
-        {"completion_mask": torch.tensor([[1, 1, 1], [1, 0, 0]]), "name": ["long", "short"], "count": torch.tensor(7)},
-        {"completion_mask": torch.tensor([[1, 1, 0], [0, 0, 0]]), "name": ["middle", "none"], "count": torch.tensor(7)},
-    ]
-    out = sorted_by_length(parts)
-    assert [part["name"] for part in out] == [["none", "short"], ["middle", "long"]]
-    assert [part["completion_mask"].sum(-1).tolist() for part in out] == [[0, 1], [2, 3]]
-    assert all(part["count"] == 7 for part in out)
-
-
 def test_terms_are_logged_and_train_after_the_first_update(built):
     trainer, _ = built("objective=search_sapo+llds+entropy", "llds.ma=true", "trainer.steps=1", "trainer.lr=0.01")
     records = []
@@ -251,7 +243,7 @@ def test_answer_tokens_are_those_of_the_answer_channel(built):
     batch, trajectories = _first_batch(trainer)
     answered = 0
     for row, t in enumerate(trajectories):
-        text = parts.tokenizer.decode(batch["completion_ids"][row][batch["answer_mask"][row]]).strip()
+        text = parts.tokenizer.decode(batch["completion_ids"][row][batch["kinds"][row] == ANSWER]).strip()
         if t.answer:
             answered += 1
             assert text == t.answer

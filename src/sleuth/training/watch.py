@@ -31,14 +31,17 @@ class Watch(TrainerCallback):
         self.stop_requested = False
         self._grader = recipe.reward.grader if not isinstance(recipe.reward, str) else "squad"
         self._record: dict[str, Any] = {}
+        self._saved: Sequence[Trajectory] = ()
         self._batch_started = time.perf_counter()
         self._rolled_out = self._batch_started
 
     def batch_rolled_out(self, step: int, trajectories: Sequence[Trajectory]) -> None:
         self._rolled_out = time.perf_counter()
         every = self.recipe.trainer.save_rollouts_every
-        if every and step % every == 0:
-            self.run.save_rollouts(step, trajectories)
+        self._saved = trajectories if every and step % every == 0 else ()
+        if self._saved:
+            # Now, so that a run that dies keeps them, and once more with log-probs when the updates are made.
+            self.run.save_rollouts(step, self._saved)
         failed = [t for t in trajectories if t.failed]
         if len(failed) > self.recipe.trainer.max_failed_share * len(trajectories):
             where = self._save_now(step - 1)
@@ -56,6 +59,10 @@ class Watch(TrainerCallback):
         if state.global_step % updates:
             return
         step, t = state.global_step // updates, self.recipe.trainer
+        if self._saved:
+            self.trainer.record.write_log_probs(self._saved)
+            self.run.save_rollouts(step, self._saved)
+            self._saved = ()
         now = time.perf_counter()
         metrics = self.trainer.flush_step_metrics()
         metrics["seconds/rollout"] = self._rolled_out - self._batch_started
