@@ -1,0 +1,44 @@
+"""Gathers what a report shows, as one JSON value."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import sleuth
+from sleuth.report.comparison_record import comparison_record
+from sleuth.report.rollouts import Options, collect_rollouts
+from sleuth.report.run_record import rollouts_named, run_record
+from sleuth.report.sources import Kind, Source, find_source
+
+SCHEMA = "sleuth.report/1"
+
+
+def collect(path: Path | Source, options: Options | None = None) -> dict[str, Any]:
+    """Everything that the report of a run folder, a rollouts file or a comparison shows.
+
+    Returns:
+        ``schema``, ``kind``, ``title``, ``source``, ``made`` (UTC), ``version``, ``notes`` (sentences that a reader
+        must know), and ``run``, ``rollouts`` and ``comparison``, each None where there is none.
+
+    Raises:
+        UserError: there is nothing to report on, or a file of it can't be read.
+    """
+    source = path if isinstance(path, Source) else find_source(path)
+    options = options or Options()
+    notes: list[str] = []
+    run = run_record(source.path, notes) if source.kind is Kind.RUN else None
+    alarmed = rollouts_named(run["alarms"]) if run else []
+    return {
+        "schema": SCHEMA,
+        "kind": source.kind.value,
+        "title": source.path.resolve().name,
+        "source": str(source.path),
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "version": sleuth.__version__,
+        "run": run,
+        "comparison": comparison_record(source.path) if source.kind is Kind.COMPARISON else None,
+        "rollouts": None if source.kind is Kind.COMPARISON else collect_rollouts(source, options, alarmed, notes),
+        "notes": notes,
+    }
