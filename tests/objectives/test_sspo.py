@@ -54,7 +54,7 @@ def _worked_batch(dtype, ddof=0):
 def test_worked_example_by_step(dtype, rel):
     rollouts, advantages, mask = _worked_batch(dtype)
     assert advantages[:, 0].tolist() == pytest.approx([1.705606, -0.426401, -0.426401, -0.852803], abs=1e-6)
-    found = weigh(advantages, mask, rollouts, SSPO())
+    found = weigh(advantages, mask, rollouts, parameters=SSPO())
     assert found.gains[1][mask[1]].tolist() == pytest.approx([0.5] * 3 + [-0.1] * 2 + [-2.0] * 2, rel=rel)
     exact = [math.exp(-0.5)] * 3 + [math.exp(0.1)] * 2 + [1.2] * 2
     assert found.weights[1][mask[1]].tolist() == pytest.approx(exact, rel=rel)
@@ -77,7 +77,7 @@ def test_worked_example_with_the_sample_deviation():
 def test_worked_example_by_token(dtype, rel):
     rollouts, advantages, mask = _worked_batch(dtype)
     parameters = SSPO(granularity="token")
-    weights = weigh(advantages, mask, rollouts, parameters).weights[1][mask[1]]
+    weights = weigh(advantages, mask, rollouts, parameters=parameters).weights[1][mask[1]]
     exact = [math.exp(-0.4), 1, math.exp(-0.1), 1.2, math.exp(-0.1), 1.2, 1.2]
     assert weights.tolist() == pytest.approx(exact, rel=rel)
     out = reshape(advantages, mask, rollouts, parameters=parameters)
@@ -114,7 +114,7 @@ def test_sign_of_advantage_and_gain(advantage, gain, weight):
 
 def test_cap_of_zero_only_ever_reduces():
     rollouts, advantages, mask = _worked_batch(torch.float64)
-    weights = weigh(advantages, mask, rollouts, SSPO(eps=0.0)).weights
+    weights = weigh(advantages, mask, rollouts, parameters=SSPO(eps=0.0)).weights
     assert weights[1][mask[1]].tolist() == pytest.approx([math.exp(-0.5)] * 3 + [1.0] * 4)
 
 
@@ -122,9 +122,18 @@ def test_reward_decides_who_is_weighed():
     rewards = [1.0, 0.999, 0.0, None, NAN]
     rollouts = [_rollout(str(i), reward) for i, reward in enumerate(rewards)]
     advantages, mask = _batch(rollouts, [-1.0] * 5)
-    assert weigh(advantages, mask, rollouts, SSPO()).weighed.any(-1).tolist() == [False, True, True] + [False] * 2
+    assert (
+        weigh(advantages, mask, rollouts, parameters=SSPO()).weighed.any(-1).tolist()
+        == [False, True, True] + [False] * 2
+    )
     half = SSPO(correct_reward=0.5)
-    assert weigh(advantages, mask, rollouts, half).weighed.any(-1).tolist() == [False, False, True, False, False]
+    assert weigh(advantages, mask, rollouts, parameters=half).weighed.any(-1).tolist() == [
+        False,
+        False,
+        True,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("status", [Status.RETRIEVER_FAILED, Status.ABORTED])
@@ -139,7 +148,7 @@ def test_failed_rollouts_keep_what_they_have(status):
 def test_rollouts_without_a_teacher_keep_weight_one_and_are_counted():
     rollouts = [_rollout("a", 0.0, teacher=None), _rollout("b", 0.0)]
     advantages, mask = _batch(rollouts, [-1.0, -1.0])
-    found = weigh(advantages, mask, rollouts, SSPO())
+    found = weigh(advantages, mask, rollouts, parameters=SSPO())
     assert found.unscored == 1
     assert found.statistics()["unscored"] == 1
     assert torch.equal(found.weights[0], torch.ones_like(found.weights[0]))
@@ -185,9 +194,9 @@ def test_a_token_with_a_broken_log_prob_adds_nothing_to_its_step(bad):
     teacher = [[bad, -0.5, -0.1], *TEACHER[1:]]
     rollout = _rollout(teacher=teacher)
     advantages, mask = _batch([rollout], [-1.0])
-    found = weigh(advantages, mask, [rollout], SSPO())
+    found = weigh(advantages, mask, [rollout], parameters=SSPO())
     assert found.gains[0, :3].tolist() == pytest.approx([0.1] * 3)
-    by_token = weigh(advantages, mask, [rollout], SSPO(granularity="token")).weights
+    by_token = weigh(advantages, mask, [rollout], parameters=SSPO(granularity="token")).weights
     assert by_token[0, 0] == 1
 
 
@@ -195,7 +204,7 @@ def test_policy_tokens_outside_of_the_mask_add_nothing():
     rollout = _rollout()
     advantages, mask = _batch([rollout], [-1.0])
     mask[0, 0] = False
-    found = weigh(advantages, mask, [rollout], SSPO())
+    found = weigh(advantages, mask, [rollout], parameters=SSPO())
     assert found.gains[0, 1] == pytest.approx(0.1)
     assert found.weights[0, 0] == 1
 
@@ -229,14 +238,14 @@ def test_a_rollout_without_tokens_is_no_crash():
     empty = Trajectory("e", "q", "?", ["a"], [Span(SpanKind.PROMPT, [1])], reward=0.0, status=Status.TRUNCATED)
     rollouts = [_rollout(), empty]
     advantages, mask = _batch(rollouts, [-1.0, -1.0])
-    found = weigh(advantages, mask, rollouts, SSPO())
+    found = weigh(advantages, mask, rollouts, parameters=SSPO())
     assert found.unscored == 0
     assert not found.weighed[1].any()
 
 
 def test_statistics_count_weighed_tokens():
     rollouts, advantages, mask = _worked_batch(torch.float32)
-    stats = weigh(advantages[1:2], mask[1:2], rollouts[1:2], SSPO()).statistics()
+    stats = weigh(advantages[1:2], mask[1:2], rollouts[1:2], parameters=SSPO()).statistics()
     assert stats["capped"] == pytest.approx(2 / 7)
     assert stats["exempt"] == 0
     assert stats["weight"] == pytest.approx((3 * 0.606531 + 2 * 1.105171 + 2 * 1.2) / 7, rel=1e-5)

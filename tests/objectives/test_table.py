@@ -147,8 +147,8 @@ def test_other_parts_do_not(name):
 
 def test_reshapes_apply_from_left_to_right():
     objective = resolve("sspo+calibadv", {"calibadv": {"lambda": 0.5}, "sspo": {"eps": 0.1}})
-    assert [r.func.__module__.split(".")[-1] for r in objective.reshapes] == ["sspo", "calibadv"]
-    assert objective.reshapes[1].keywords["parameters"].lambda_ == 0.5
+    assert [reshape.name for reshape in objective.reshapes] == ["sspo", "calibadv"]
+    assert objective.reshapes[1].apply.keywords["parameters"].lambda_ == 0.5
 
 
 def test_a_reshape_gives_every_token_its_own_advantage():

@@ -18,9 +18,9 @@ from torch import Tensor
 from sleuth.diagnostics.saved_batch import DTYPE, SavedBatch, log_probs_of, policy_spans
 from sleuth.diagnostics.token_labels import ANSWER, token_labels
 from sleuth.errors import UserError
-from sleuth.objectives.advantages import zero_variance_groups
 from sleuth.objectives.aggregation import StepTotals
 from sleuth.objectives.compose import Objective, TokenLoss
+from sleuth.objectives.credit import Credit, assign_credit
 from sleuth.objectives.tokens import Tokens
 from sleuth.types import PartKind, Trajectory, group_trajectories
 
@@ -40,7 +40,7 @@ class SpanReplay:
     Attributes:
         span: its index in the rollout's ``spans``.
         advantages: after all reshapes; 0 in rollouts that failed.
-        loss: each token's share of the batch's loss.
+        loss: each token's share of the batch's loss; of a rollout that was copied, with the copies' shares.
         grad: d loss / d new log-prob.
     """
 
@@ -64,8 +64,9 @@ class Replay:
 
     Attributes:
         loss: the sum of all token losses.
-        stats: counts, ``term/NAME`` (each term's part of the loss), ``grad_norm``, ``ratio/mean``, ``ratio/clipped``,
-            and ``old_source`` and ``new_source``: where those log-probs came from.
+        stats: counts, ``statistics`` of :class:`sleuth.objectives.credit.Credit`, ``term/NAME`` (each term's part of
+            the loss), ``grad_norm``, ``ratio/mean``, ``ratio/clipped``, and ``old_source`` and ``new_source``: where
+            those log-probs came from.
         rollouts: in the batch's order.
         notes: what a reader must know to trust the numbers, a sentence each.
     """
@@ -98,41 +99,43 @@ def replay(trajectories: Sequence[Trajectory], objective: Objective) -> Replay:
     if not trajectories:
         raise UserError("no rollouts to replay")
     if objective.needs_entropy:
+        rest = "+".join(part for part in objective.name.split("+") if part.strip() != "entropy") or "grpo"
         raise UserError(
-            f"objective {objective.name}: entropy needs the policy's whole distribution, which saved rollouts don't "
-            "hold; leave it out"
+            f"objective {objective.name}: entropy needs the policy's whole distribution at every token, and rollouts "
+            f"hold log-probs of the sampled tokens alone; replay {rest}"
         )
     check(trajectories, objective)
     batch = SavedBatch.of(trajectories)
-    lengths = batch.mask.sum(-1)
-    advantages = objective.advantages(batch.rewards, batch.groups, batch.valid, lengths)
-    kept = objective.kept(batch.rewards, batch.groups, batch.valid)
-    mask = batch.mask & kept[:, None]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="sspo: where old_logprobs is missing")  # ours says so for all
-        per_token = objective.reshape(advantages, mask, trajectories, batch.groups)
+        credit = assign_credit(objective, batch.rewards, batch.groups, batch.valid, batch.mask, trajectories)
+    mask, rows = batch.mask & credit.kept[:, None], credit.rows
     new = batch.new.clone().requires_grad_()
+    ref = log_probs_of(trajectories, mask.shape, "ref_logprobs") if objective.kl_coefficient else None
+    answer = token_labels(trajectories, mask.size(1))[0] == ANSWER if objective.needs_answers else None
+    searches = torch.tensor([_searches(t) for t in trajectories]) if objective.needs_answers else None
     tokens = Tokens.build(
-        new,
-        batch.old,
-        per_token,
-        mask,
-        log_probs_of(trajectories, mask.shape, "ref_logprobs") if objective.kl_coefficient else None,
-        rollout_advantages=advantages,
-        answer=token_labels(trajectories, mask.size(1))[0] == ANSWER if objective.needs_answers else None,
-        searches=torch.tensor([_searches(t) for t in trajectories]) if objective.needs_answers else None,
+        new[rows],
+        batch.old[rows],
+        credit.tokens[rows],
+        mask[rows],
+        None if ref is None else ref[rows],
+        rollout_advantages=credit.rollouts[rows],
+        answer=None if answer is None else answer[rows],
+        searches=None if searches is None else searches[rows],
     )
-    result = objective.token_loss(tokens, StepTotals.of(mask, advantages))
+    result = objective.token_loss(tokens, StepTotals.of(mask[rows], credit.rollouts[rows]))
     total = result.loss.sum()
     (grad,) = torch.autograd.grad(total, new)
+    loss = torch.zeros_like(result.loss).index_add(0, rows, result.loss)  # a copy's loss is its rollout's
     rollouts = [
         RolloutReplay(
             t.id,
             [
                 SpanReplay(
                     index,
-                    per_token[row, start:end].tolist(),
-                    result.loss[row, start:end].tolist(),
+                    credit.tokens[row, start:end].tolist(),
+                    loss[row, start:end].tolist(),
                     grad[row, start:end].tolist(),
                 )
                 for index, _, start, end in policy_spans(t)
@@ -140,7 +143,7 @@ def replay(trajectories: Sequence[Trajectory], objective: Objective) -> Replay:
         )
         for row, t in enumerate(trajectories)
     ]
-    stats = _statistics(batch, kept, tokens, result, grad)
+    stats = _statistics(batch, credit, tokens, result, grad)
     return Replay(objective.name, total.item(), stats, rollouts, batch.notes)
 
 
@@ -188,21 +191,19 @@ def _searches(trajectory: Trajectory) -> int:
 
 
 def _statistics(
-    batch: SavedBatch, kept: Tensor, tokens: Tokens, result: TokenLoss, grad: Tensor
+    batch: SavedBatch, credit: Credit, tokens: Tokens, result: TokenLoss, grad: Tensor
 ) -> dict[str, float | int | str]:
     ratios = tokens.ratio.detach()[tokens.mask]
     stats: dict[str, float | int | str] = {
         "rollouts": len(batch.rewards),
         "groups": len(batch.groups.unique()),
         "failed_rollouts": int((~batch.valid).sum()),
-        "zero_variance_groups": zero_variance_groups(batch.rewards, batch.groups, batch.valid),
-        "masked_rollouts": int((batch.valid & ~kept).sum()),
         "tokens": int(tokens.policy.sum()),
         "dropped_tokens": tokens.dropped,
         "old_source": batch.old_source,
         "new_source": batch.new_source,
         "grad_norm": grad.norm().item(),
-    }
+    } | credit.statistics
     if len(ratios):
         stats["ratio/mean"] = ratios.mean().item()
         stats["ratio/clipped"] = result.clipped[tokens.mask].to(DTYPE).mean().item()

@@ -165,8 +165,8 @@ ADVANTAGES: dict[str, Callable[[Any], Advantage]] = {
 """Makers of the advantage slot, by name."""
 
 RESHAPES: dict[str, Callable[[Any], Reshape]] = {
-    "calibadv": lambda p: partial(calibadv.reshape, parameters=p),
-    "sspo": lambda p: partial(sspo.reshape, parameters=p),
+    "calibadv": lambda p: Reshape("calibadv", partial(calibadv.calibrate_trajectories, parameters=p)),
+    "sspo": lambda p: Reshape("sspo", partial(sspo.weigh, parameters=p)),
 }
 """Makers of reshapes, by name."""
 
@@ -213,7 +213,6 @@ def _put_together(
     if kl_coefficient:
         added.append(_reference_kl(parameters.ReferenceKL(coefficient=kl_coefficient, estimator="k3")))
     reference = [term.weight for term in added if term.name == "reference_kl"]
-    dapo = parts.get("dapo")
     return Objective(
         name=name,
         advantage=advantage,
@@ -226,8 +225,25 @@ def _put_together(
         needs_answers=any(isinstance(p, parameters.LLDS) and p.ma for p in parts.values()),
         needs_drift=tuple(part for part in parts if part in ("search_sapo", "llds")),
         needs_teacher="sspo" in parts,
-        masks_zero_variance=isinstance(dapo, parameters.DAPO) and dapo.zero_variance == "mask",
+        zero_variance=_zero_variance(name, parts),
     )
+
+
+def _zero_variance(name: str, parts: Mapping[str, Any]) -> parameters.ZeroVariance:
+    """What the parts that have a say in it agree on.
+
+    Raises:
+        UserError: they don't.
+    """
+    asked = {part: p for part, p in parts.items() if "zero_variance" in type(p).model_fields}
+    # A default of keep asks for nothing: beside dapo, sspo leaves the choice to it.
+    wanted = {
+        p.zero_variance for p in asked.values() if p.zero_variance != "keep" or "zero_variance" in p.model_fields_set
+    }
+    if len(wanted) > 1:
+        found = " and ".join(f"{part}.zero_variance={p.zero_variance}" for part, p in asked.items())
+        raise UserError(f"objective {name!r}: {found} differ; set both alike")
+    return wanted.pop() if wanted else "keep"
 
 
 def _slot(

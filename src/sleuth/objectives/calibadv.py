@@ -32,6 +32,7 @@ class Calibration:
         silver: number of silver documents of each group.
         ratios: r = |negative sum| / positive sum of each group that was rebalanced.
         searches: number of searches of rollouts that didn't fail, and ``softened``: how many lost some of a penalty.
+        penalties: for each search with A < 0 the share of its penalty that it keeps.
         before, after: sums over tokens of the positive and of the negative advantages.
     """
 
@@ -41,13 +42,15 @@ class Calibration:
     ratios: list[float]
     searches: int
     softened: int
+    penalties: list[float]
     before: tuple[float, float]
     after: tuple[float, float]
 
     def statistics(self) -> dict[str, float]:
-        """``score`` (mean c), ``softened`` (share of all searches), ``silver`` (mean of groups that have any),
-        ``without_silver`` (share of groups), ``ratio`` (mean r), and ``before``/``after`` with ``positive`` and
-        ``negative`` sums over tokens. What there is nothing to say of is left out."""
+        """``score`` (mean c), ``softened`` (share of all searches), ``penalty`` (mean share that searches with A < 0
+        keep), ``silver`` (mean of groups that have any), ``without_silver`` (share of groups), ``ratio`` (mean r), and
+        the sums over tokens ``pos_before``, ``neg_before``, ``pos_after``, ``neg_after``. What there is nothing to say
+        of is left out."""
         scores = [score for row in self.scores if row is not None for score in row]
         silver = [count for count in self.silver if count]
         out: dict[str, float] = {}
@@ -55,6 +58,8 @@ class Calibration:
             out["score"] = sum(scores) / len(scores)
         if self.searches:
             out["softened"] = self.softened / self.searches
+        if self.penalties:
+            out["penalty"] = sum(self.penalties) / len(self.penalties)
         if silver:
             out["silver"] = sum(silver) / len(silver)
         if self.silver:
@@ -62,7 +67,7 @@ class Calibration:
         if self.ratios:
             out["ratio"] = sum(self.ratios) / len(self.ratios)
         for name, (positive, negative) in (("before", self.before), ("after", self.after)):
-            out |= {f"{name}/positive": positive, f"{name}/negative": negative}
+            out |= {f"pos_{name}": positive, f"neg_{name}": negative}
         return out
 
 
@@ -155,17 +160,18 @@ def calibrate(
             if silver and scored:
                 scores[row] = search_scores(rollouts[row], silver, parameters)
     out = advantages
-    softened = 0
+    last = torch.tensor([len(r.documents) for r in rollouts], device=turns.device)[:, None]
+    penalised = _turns_with(counts & (advantages < 0) & (turns < last), turns)
+    softened, penalties = 0, [1.0] * len(penalised)
     if parameters.soften:
         out = soften(advantages, torch.where(counts, turns, -1), scores)
-        changed = (out != advantages) & counts
-        softened = len(torch.unique(torch.stack([changed.nonzero()[:, 0], turns[changed]]), dim=1).T)
+        softened = len(_turns_with((out != advantages) & counts, turns))
+        penalties = [1 - row[turn] if (row := scores[i]) else 1.0 for i, turn in penalised]
     ratios: list[float] = []
     if parameters.rebalance != "none":
         scope = counts
         if parameters.rebalance == "answer":
-            last = torch.tensor([len(r.documents) for r in rollouts], device=turns.device)
-            scope = counts & (turns >= last[:, None])
+            scope = counts & (turns >= last)
         out, ratios = rebalance(out, scope, groups, target=parameters.lambda_, zero_one_sided=parameters.zero_one_sided)
     return Calibration(
         advantages=out,
@@ -174,9 +180,16 @@ def calibrate(
         ratios=ratios,
         searches=sum(len(r.documents) for r in rollouts if r.valid),
         softened=softened,
+        penalties=penalties,
         before=_sums(advantages[counts]),
         after=_sums(out[counts]),
     )
+
+
+def _turns_with(tokens: Tensor, turns: Tensor) -> list[list[int]]:
+    """Row and turn, once each, of these tokens (B, T)."""
+    pairs = torch.stack([tokens.nonzero()[:, 0], turns[tokens]], dim=1)
+    return torch.unique(pairs, dim=0).tolist() if len(pairs) else []
 
 
 def _sums(advantages: Tensor) -> tuple[float, float]:

@@ -13,6 +13,10 @@ class Parameters(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+ZeroVariance = Literal["mask", "copy", "keep"]
+"""What becomes of the rollouts of groups whose rewards are all equal."""
+
+
 class Nothing(Parameters):
     """No settings."""
 
@@ -111,6 +115,7 @@ class SSPO(Parameters):
     correct_reward: float = Field(
         default=1.0, description="rollouts with a reward below this are incorrect and get weighed"
     )
+    zero_variance: ZeroVariance = Field(default="keep", description="as dapo.zero_variance; the paper's runs have copy")
 
 
 # Surrogates
@@ -127,8 +132,10 @@ class DualClip(PPOClip):
 
 class DAPO(PPOClip):
     clip_high: float = Field(0.28, ge=0, description="the ratio is clipped above 1 + clip_high")
-    zero_variance: Literal["mask", "keep"] = Field(
-        "mask", description="rollouts of groups whose rewards are all equal: left out of the step, or kept"
+    zero_variance: ZeroVariance = Field(
+        "mask",
+        description="groups whose rewards are all equal: left out of the step (mask), their places given to copies of "
+        "other groups (copy), or kept in the counts (keep)",
     )
 
 

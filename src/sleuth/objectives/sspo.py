@@ -26,6 +26,7 @@ class StepWeights:
     """The weights of a batch and what they came from.
 
     Attributes:
+        advantages: (B, T) weighed; where nothing is weighed as they were, bit for bit.
         weights: (B, T) in [0, 1 + eps]; exactly 1 where nothing is weighed.
         gains: (B, T) Δ in nats of the token's step, or of the token itself; 0 where nothing is weighed.
         weighed: (B, T) bool: policy tokens that count, of incorrect rollouts that the teacher has scored.
@@ -33,6 +34,7 @@ class StepWeights:
         cap: 1 + eps.
     """
 
+    advantages: Tensor
     weights: Tensor
     gains: Tensor
     weighed: Tensor
@@ -127,8 +129,10 @@ def weigh_steps(
     signs = torch.where(weighed, advantages.sign().to(dtype), 0.0)
     # The cap goes inside of exp, where it can't overflow.
     weights = (signs * gains).clamp(max=log1p(eps)).exp()
+    weights = torch.where(weighed, weights, 1.0).to(advantages.dtype)
     return StepWeights(
-        weights=torch.where(weighed, weights, 1.0).to(advantages.dtype),
+        advantages=torch.where(weighed, advantages * weights, advantages),
+        weights=weights,
         gains=gains,
         weighed=weighed,
         unscored=int((candidates.any(-1) & ~reached).sum()),
@@ -140,12 +144,14 @@ def weigh(
     advantages: Tensor,
     mask: Tensor,
     trajectories: Sequence[Trajectory],
-    parameters: SSPO,
+    groups: Tensor | None = None,
+    parameters: SSPO | None = None,
     *,
     old_logp: Tensor | None = None,
     teacher_logp: Tensor | None = None,
 ) -> StepWeights:
     """The weights of these rollouts; arguments and errors are those of :func:`reshape`."""
+    parameters = parameters or SSPO()
     mask = mask.bool()
     turns = turns_of(trajectories, mask)
     incorrect = [_is_incorrect(t, parameters.correct_reward) for t in trajectories]
@@ -205,15 +211,9 @@ def reshape(
         UserError: log-probs come from the spans, and no incorrect rollout has the teacher's.
         ValueError: mask and trajectories don't fit together.
     """
-    found = weigh(
-        advantages,
-        mask,
-        trajectories,
-        parameters or SSPO(),
-        old_logp=old_logp,
-        teacher_logp=teacher_logp,
-    )
-    return torch.where(found.weighed, advantages * found.weights, advantages)
+    return weigh(
+        advantages, mask, trajectories, groups, parameters, old_logp=old_logp, teacher_logp=teacher_logp
+    ).advantages
 
 
 def _is_incorrect(trajectory: Trajectory, correct_reward: float) -> bool:
