@@ -38,7 +38,7 @@ class Workload:
 
     @classmethod
     def make(cls, rows: int, length: int, seed: int = 0) -> Workload:
-        """``rows`` rollouts, eight a group, of up to ``length`` tokens: turns of 64 to 192, observations of 300 to 500."""
+        """``rows`` rollouts, eight a group, up to ``length`` tokens: turns of 64 to 192, observations of 300 to 500."""
         g, rng = torch.Generator().manual_seed(seed), random.Random(seed)
         logp = -torch.rand(rows, length, generator=g) * 3
         old = logp + 0.2 * torch.randn(rows, length, generator=g)

@@ -2,6 +2,7 @@
 
 A weight is a share of a total that is counted over the *whole optimiser step* (all micro-batches, all ranks). The loss
 of a micro-batch is ``(loss * weights).sum()``; summed over the step this is the loss of the step, however it was split.
+An engine that averages gradients over ranks or passes, where these must be summed, needs each loss times their number.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 Normaliser = Literal["aggregation", "all_tokens", "positive_tokens", "nonnegative_tokens"]
@@ -48,6 +50,28 @@ class StepTotals:
             _sum(self.positive_tokens, other.positive_tokens),
             _sum(self.nonnegative_tokens, other.nonnegative_tokens),
         )
+
+    def all_reduce(self, device: torch.device | str = "cpu", group: dist.ProcessGroup | None = None) -> StepTotals:
+        """The sum over all ranks of the default process group, or of ``group``. Every rank must call it.
+
+        Args:
+            device: where the group's backend wants its tensors: ``cuda`` for NCCL.
+
+        Raises:
+            ValueError: some ranks have counted by advantages, and others have not.
+        """
+        counted = self.positive_tokens is not None and self.nonnegative_tokens is not None
+        local = [self.tokens, self.rollouts, self.positive_tokens or 0, self.nonnegative_tokens or 0, int(counted)]
+        summed = torch.tensor(local, dtype=torch.int64, device=device)
+        dist.all_reduce(summed, group=group)
+        tokens, rollouts, positive, nonnegative, ranks = summed.tolist()
+        if ranks == 0:
+            return StepTotals(tokens, rollouts, None, None)
+        if ranks != dist.get_world_size(group):
+            raise ValueError(
+                "some ranks have totals without the rollouts' advantages; give StepTotals.of them everywhere"
+            )
+        return StepTotals(tokens, rollouts, positive, nonnegative)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,6 @@ class Tokens:
         entropy: (B, T) of the policy's distribution at each token, in nats, with gradient, or None.
         answer: (B, T) bool, True for tokens of the final answer, or None.
         searches: (B,) number of searches of each rollout, or None.
-        dropped: number of policy tokens left out because a log-prob of theirs is NaN or infinite.
     """
 
     logp: Tensor
@@ -40,7 +39,6 @@ class Tokens:
     entropy: Tensor | None = None
     answer: Tensor | None = None
     searches: Tensor | None = None
-    dropped: int = 0
 
     @classmethod
     def build(
@@ -88,7 +86,6 @@ class Tokens:
             entropy=None if entropy is None else torch.where(kept, entropy, zero),
             answer=None if answer is None else answer.bool(),
             searches=searches,
-            dropped=int((mask & ~finite).sum()),
         )
 
     @cached_property
@@ -105,6 +102,11 @@ class Tokens:
     def turns(self) -> Tensor:
         """(B, T) integer: the number of the policy turn that a token belongs to, from 1; 0 for none."""
         return turn_numbers(self.policy)
+
+    @property
+    def dropped(self) -> int:
+        """Number of policy tokens left out because a log-prob of theirs is NaN or infinite. Waits for the device."""
+        return int((self.policy & ~self.mask).sum())
 
     def protected(self, *, nonnegative: bool) -> Tensor:
         """(B,) bool: rollouts with advantage above 0, or with ``nonnegative`` at least 0."""
