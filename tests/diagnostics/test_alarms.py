@@ -192,12 +192,9 @@ def test_an_alarm_is_a_line_of_json_even_where_its_value_is_not_a_number():
     assert "\n" not in alarm.line
 
 
-def test_records_that_count_silent_groups_need_the_number_of_groups():
-    """TRL gives a share; a bare count would be read as one."""
+def test_a_number_of_silent_groups_says_nothing_without_the_number_of_groups():
     counts = [{k: v for k, v in r.items() if k != "groups"} for r in stream(**WRONG["zero_variance"])]
-    shares = [r | {"zero_variance_groups": 0.95 if r["step"] >= ONSET else 0.2} for r in counts]
     assert "zero_variance" not in rules_of(counts)
-    assert "zero_variance" in rules_of(shares)
 
 
 def test_a_single_batch_counts_at_once_and_has_no_baseline():

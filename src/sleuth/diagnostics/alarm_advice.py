@@ -20,14 +20,19 @@ class Setup:
     objective: str | None = None
 
 
+_OR = "; or "
+
 _LR = {"sleuth": "trainer.lr", "trl": "learning_rate", "verl": "actor_rollout_ref.actor.optim.lr"}
 
 
 def advice(rule: str, setup: Setup) -> str:
     """What to do about a rule's alarm, the most promising first."""
-    parts = [part for make in _ADVICE[rule] if (part := make(setup))]
-    text = "; or ".join(parts)
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
+    return _OR.join(part for make in _ADVICE[rule] if (part := make(setup)))
+
+
+def options(text: str) -> list[str]:
+    """The single things that an advice offers."""
+    return text.split(_OR) if text else []
 
 
 def _lower_lr(setup: Setup) -> str:

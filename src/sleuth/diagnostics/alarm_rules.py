@@ -190,13 +190,9 @@ def _format_slips(history: History, limit: float, limits: AlarmLimits) -> Readin
 
 
 def silent_groups(history: History) -> float | None:
-    """Share of groups without signal: our records count them, TRL's give the share."""
+    """Share of groups without signal; None where only their number is known."""
     count, groups = history.now("zero_variance_groups"), history.now("groups")
-    if count is None:
-        return None
-    if groups is None:
-        return count if count < 1 else None  # a bare count says nothing
-    return count / max(groups, 1.0)
+    return None if count is None or not groups else count / groups
 
 
 def _zero_variance(below_reward: float) -> Look:

@@ -9,15 +9,15 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from trl import GRPOConfig
 
-from sleuth.assembly import Parts, assemble, autocast_dtype, build_agent, build_sampler
-from sleuth.errors import RunStopped, UserError
+from sleuth.assembly import Parts, assemble, autocast_dtype, build_agent, build_model, build_sampler
+from sleuth.errors import RunFailed, RunStopped, UserError
 from sleuth.evaluation.score import Score, evaluate, score
 from sleuth.evaluation.statistics import bootstrap_interval, paired_difference
 from sleuth.evaluation.table import SetScores, summarise
@@ -30,6 +30,7 @@ from sleuth.training.checkpoints import remove_unfinished
 from sleuth.training.model_card import model_card
 from sleuth.training.progress import Progress
 from sleuth.training.resuming import check_same_inputs, check_same_recipe, data_hash
+from sleuth.training.rollback import recipe_after_rollback, recipe_in_force, roll_back, unanswered_stop
 from sleuth.training.run_folder import RunFolder, environment, write_text
 from sleuth.training.trl import SearchGRPOTrainer
 from sleuth.training.watch import Watch, kept_step
@@ -73,11 +74,14 @@ def train(recipe: Recipe, run_dir: Path, *, resume: bool = False, quiet: bool = 
 
     Raises:
         UserError: a wrong input; nothing was started.
-        RunFailed: too many rollouts failed. RunStopped: stopped by a signal. Both leave a checkpoint to resume from.
+        RunFailed: too many rollouts failed, or an alarm whose action is to stop. RunStopped: stopped by a signal. All
+            leave a checkpoint to resume from.
     """
     started = time.monotonic()
     run = RunFolder(run_dir)
     _objective(recipe)
+    if "rollback" in recipe.diagnosis.actions:
+        _objective(recipe_after_rollback(recipe))
     if resume:
         check_same_recipe(run, recipe)
     else:
@@ -104,9 +108,17 @@ def train(recipe: Recipe, run_dir: Path, *, resume: bool = False, quiet: bool = 
         else:
             run.start(dump_recipe(recipe), facts)
         remove_unfinished(run)
-        trainer = build_trainer(recipe, parts, run, progress)
+        if resume and (alarm := unanswered_stop(recipe, run)) is not None:
+            progress.say(roll_back(recipe, run, alarm).line)
+        trainer = build_trainer(recipe_in_force(recipe, run), parts, run, progress)
         before = _score_test(recipe, parts, trainer, run, "before", progress)
         earlier = _fit(trainer, run, resume, progress)
+        while (alarm := _watch(trainer).alarms.ended_by) is not None:
+            progress.say(roll_back(recipe, run, alarm.to_dict()).line)
+            # A model as new, since the old one and its engine are wrapped in each other.
+            parts = replace(parts, model=build_model(recipe))
+            trainer = build_trainer(recipe_in_force(recipe, run), parts, run, progress)
+            _fit(trainer, run, True, progress)
         kept = kept_step(recipe, run)
         if kept is not None and kept != run.checkpoint_steps()[-1]:
             trainer._load_from_checkpoint(str(run.checkpoint(kept)))
@@ -201,7 +213,7 @@ def _fit(trainer: SearchGRPOTrainer, run: RunFolder, resume: bool, progress: Pro
         trainer._load_from_checkpoint(str(run.checkpoint(start)))
         return earlier
     progress.start(start)
-    watch = next(c for c in trainer.callback_handler.callbacks if isinstance(c, Watch))
+    watch = _watch(trainer)
 
     def stop(signum: int, frame: Any) -> None:
         if watch.stop_requested:
@@ -217,7 +229,17 @@ def _fit(trainer: SearchGRPOTrainer, run: RunFolder, resume: bool, progress: Pro
             signal.signal(s, handler)
     if watch.stop_requested and run.checkpoint_steps()[-1] < trainer.steps:
         raise RunStopped(f"stopped after step {run.checkpoint_steps()[-1]}; {run.how_to_continue}")
+    alarm = watch.alarms.ended_by
+    if alarm is not None and alarm.action == "stop":
+        raise RunFailed(
+            f"{alarm.line}. Stopped with a checkpoint of step {alarm.step}; {run.how_to_continue} as if nothing had "
+            "been found, or with diagnosis.action=rollback from a checkpoint before it began"
+        )
     return earlier
+
+
+def _watch(trainer: SearchGRPOTrainer) -> Watch:
+    return next(c for c in trainer.callback_handler.callbacks if isinstance(c, Watch))
 
 
 @contextmanager
@@ -310,6 +332,7 @@ def _summarise(
         "steps": records[-1]["step"] if records else 0,
         "checkpoint": f"checkpoints/step-{kept}" if kept is not None else None,
         "seconds": round(seconds, 1),
+        "rollbacks": run.read_rollbacks(),
         "questions": len(parts.test),
         "comparable": recipe.data.comparable,
     }
