@@ -23,7 +23,11 @@ import torch
 from torch import Tensor
 
 from sleuth.diagnostics.names import KINDS, LAST_TURN, SIGNS, TURNS
+from sleuth.diagnostics.saved_batch import SavedBatch, policy_spans
+from sleuth.diagnostics.token_labels import token_labels
+from sleuth.objectives.advantages import grpo
 from sleuth.objectives.tokens import LOG_RATIO_CLAMP, Tokens
+from sleuth.types import Trajectory
 
 Array = npt.NDArray[np.float64]
 Segments = npt.NDArray[np.integer]
@@ -44,7 +48,7 @@ class _Part:
     old_logp: Array
     advantages: Array
     entropy: Array | None
-    clipped: npt.NDArray[np.bool_]
+    clipped: npt.NDArray[np.bool_] | None
     kinds: Segments
     turns: Segments
     rollout_signs: Segments
@@ -61,7 +65,7 @@ class Drift:
     def add(
         self,
         tokens: Tokens,
-        clipped: Tensor,
+        clipped: Tensor | None,
         kinds: Tensor,
         turns: Tensor,
         *,
@@ -71,42 +75,46 @@ class Drift:
         """Take one micro-batch as the loss saw it. Tokens that the loss dropped are in nothing.
 
         Args:
-            clipped: (B, T) bool, tokens whose gradient the clip has cut off.
+            clipped: (B, T) bool, tokens whose gradient the clip has cut off, or None where that is not known.
             kinds, turns: (B, T) of :func:`~sleuth.diagnostics.token_labels.token_labels`.
             entropy: (B, T) in nats, or None.
             moved: whether a weight has moved since the rollout; None: the ratios are not known.
         """
         at = tokens.mask.flatten().nonzero()[:, 0]
-        rows = at // tokens.mask.size(1)
         floats = [tokens.logp.detach(), tokens.old_logp, tokens.advantages]
+        integers = [kinds, turns]
         if entropy is not None:
             floats.append(entropy.detach())
-        # One transfer for all that is needed: a device is waited for once.
+        if clipped is not None:
+            integers.append(clipped)
+        # One transfer for each type, since a device is waited for at each.
         values = torch.stack([x.reshape(-1)[at].double() for x in floats]).cpu().numpy()
-        labels = torch.stack(
-            [x.reshape(-1)[at].to(torch.int64) for x in (clipped, kinds, turns)] + [rows],
-        )
-        clipped_, kinds_, turns_, rows_ = labels.cpu().numpy()
+        rows = at // tokens.mask.size(1)
+        labels = torch.stack([rows, *(x.reshape(-1)[at].long() for x in integers)]).cpu().numpy()
         row_signs = _signs(tokens.rollout_advantages.detach().cpu().numpy())
         log_ratio = values[0] - values[1]
-        lengths = np.bincount(rows_, minlength=len(row_signs))
+        lengths = np.bincount(labels[0], minlength=len(row_signs))
         used = lengths > 0
-        sums = np.bincount(rows_, weights=log_ratio, minlength=len(row_signs))
+        sums = np.bincount(labels[0], weights=log_ratio, minlength=len(row_signs))
         self._parts.append(
             _Part(
                 moved=moved,
                 log_ratio=log_ratio,
                 old_logp=values[1],
                 advantages=values[2],
-                entropy=values[3] if entropy is not None else None,
-                clipped=clipped_.astype(bool),
-                kinds=kinds_,
-                turns=turns_,
-                rollout_signs=row_signs[rows_],
+                entropy=None if entropy is None else values[3],
+                clipped=None if clipped is None else labels[3].astype(bool),
+                kinds=labels[1],
+                turns=labels[2],
+                rollout_signs=row_signs[labels[0]],
                 sequence_log_ratio=sums[used] / lengths[used],
                 sequence_signs=row_signs[used],
             )
         )
+
+    def absorb(self, other: Drift) -> None:
+        """Take over what another process collected of the same step."""
+        self._parts += other._parts
 
     def flush(self) -> dict[str, float]:
         """The statistics of everything added since the last call, and forget it. A split without tokens is absent."""
@@ -114,6 +122,39 @@ class Drift:
         return (
             _of_all(parts) | _of_moved([p for p in parts if p.moved]) | _noise([p for p in parts if p.moved is False])
         )
+
+
+def drift_of(trajectories: Sequence[Trajectory], advantages: Tensor | None = None) -> dict[str, float]:
+    """The statistics of saved rollouts, without a trainer. What can't be known from them is absent.
+
+    Ratios need ``old_logprobs`` and ``new_logprobs``. The sampler's ``logprobs`` stand in for likelihoods alone: what
+    two engines make of the same weights differs, and would look like drift. Rollouts whose ``update`` is 1 are left out
+    of the ratios as in training; of those without ``update`` nobody can tell, and they are in. Failed rollouts are in
+    nothing. Entropies and clip shares are not in a rollouts file.
+
+    Args:
+        trajectories: the rollouts of one step; of several, all are taken together.
+        advantages: (B,), or (B, T) with column t as ``completion_ids[t]``. None: GRPO's, from the rewards of each
+            ``(step, group)``; a rollout without a finite reward then has advantage 0.
+    """
+    if not trajectories:
+        return {}
+    batch = SavedBatch.of(trajectories)
+    if advantages is None:
+        valid = batch.valid & batch.rewards.isfinite()
+        advantages = grpo(torch.where(valid, batch.rewards, 0.0), batch.groups, valid)
+    known = torch.zeros_like(batch.mask)
+    first = torch.tensor([t.update == 1 for t in trajectories])[:, None]
+    scored = torch.zeros_like(batch.mask)
+    for row, trajectory in enumerate(trajectories):
+        for _, span, start, end in policy_spans(trajectory):
+            known[row, start:end] = span.old_logprobs is not None and span.new_logprobs is not None
+            scored[row, start:end] = span.old_logprobs is not None or span.logprobs is not None
+    kinds, turns = token_labels(trajectories, batch.mask.size(1))
+    drift = Drift()
+    for moved, mask in ((True, known & ~first), (False, known & first), (None, scored & ~known)):
+        drift.add(Tokens.build(batch.new, batch.old, advantages, batch.mask & mask), None, kinds, turns, moved=moved)
+    return drift.flush()
 
 
 def _of_all(parts: Sequence[_Part]) -> dict[str, float]:
@@ -148,7 +189,8 @@ def _of_moved(parts: Sequence[_Part]) -> dict[str, float]:
     order = np.argsort(log_ratio)  # once: what is taken out of sorted values is sorted
     log_ratio = log_ratio[order]
     ratio = _exp(log_ratio)
-    clipped = np.concatenate([p.clipped for p in parts])[order]
+    flags = [p.clipped for p in parts if p.clipped is not None]
+    clipped = np.concatenate(flags)[order] if len(flags) == len(parts) else None
     signs = _signs(np.concatenate([p.advantages for p in parts])[order])
     kinds = np.concatenate([p.kinds for p in parts])[order]
     turns = np.concatenate([p.turns for p in parts])[order].clip(1, LAST_TURN) - 1
@@ -166,7 +208,7 @@ def _of_moved(parts: Sequence[_Part]) -> dict[str, float]:
 
 
 def _ratios(
-    names: Sequence[str], log_ratio: Array, ratio: Array, clipped: npt.NDArray[np.bool_], segments: Segments
+    names: Sequence[str], log_ratio: Array, ratio: Array, clipped: npt.NDArray[np.bool_] | None, segments: Segments
 ) -> dict[str, float]:
     """Every statistic of every segment that has a token; values ascending."""
     split = _Split.of(segments, len(names))
@@ -182,8 +224,9 @@ def _ratios(
         "below_0.5": split.mean(r < 0.5),
         "below_0.8": split.mean(r < 0.8),
         "above_2": split.mean(r > 2),
-        "clipped": split.mean(clipped[split.order]),
     }
+    if clipped is not None:
+        stats["clipped"] = split.mean(clipped[split.order])
     out: dict[str, float] = {}
     for i, segment in enumerate(split.numbers.tolist()):
         out[f"{names[segment]}/tokens"] = int(split.counts[i])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,16 @@ DTYPE = torch.float64
 
 @dataclass(frozen=True, slots=True)
 class SavedBatch:
-    """Column t of (B, T) is ``completion_ids[t]``, right-padded; ``mask`` has the policy tokens of sound rollouts."""
+    """Column t of (B, T) is ``completion_ids[t]``, right-padded.
+
+    Attributes:
+        rewards: (B,); 0 for a failed rollout, NaN for another one without a reward.
+        valid: (B,) bool, False for failed rollouts. ``groups``: (B,), equal numbers are one ``(step, group)``.
+        mask: (B, T) bool, policy tokens of sound rollouts.
+        old, new: (B, T) log-probs, 0 outside of policy tokens and where there are none.
+        old_source, new_source: where those came from: the field, what stood in for it, or ``mixed``.
+        notes: what a reader must know to trust the numbers, a sentence each.
+    """
 
     rewards: Tensor
     valid: Tensor
@@ -51,7 +61,11 @@ class SavedBatch:
             notes.append(f"{without_new} of {len(spans)} policy spans have no new_logprobs: taken as on-policy")
         return cls(
             rewards=torch.tensor(
-                [t.reward if ok else 0.0 for t, ok in zip(trajectories, sound, strict=True)], dtype=DTYPE
+                [
+                    0.0 if not ok else math.nan if t.reward is None else t.reward
+                    for t, ok in zip(trajectories, sound, strict=True)
+                ],
+                dtype=DTYPE,
             ),
             valid=torch.tensor(sound),
             groups=torch.tensor(groups),
