@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from sleuth.diagnostics.names import is_known
 from sleuth.objectives import resolve
 from sleuth.objectives.credit import assign_credit
 from sleuth.types import Action, ActionType, Document, Span, SpanKind, Status, Trajectory
@@ -95,3 +96,4 @@ def test_reshapes_tell_under_their_names():
     assert statistics["sspo/capped"] == 1  # both steps of the wrong rollout
     assert statistics["calibadv/softened"] == 1 / 4  # of the four searches of sound rollouts
     assert statistics["calibadv/penalty"] == 1 / 2  # the wrong one keeps half: one of its two documents is silver
+    assert [name for name in statistics if not is_known(name)] == []

@@ -8,6 +8,7 @@ import torch
 
 from sleuth.errors import UserError
 from sleuth.objectives import TABLE, build, names, resolve
+from sleuth.objectives.credit import assign_credit
 from sleuth.types import Action, ActionType, Document, Span, SpanKind, Status, Trajectory
 
 
@@ -158,13 +159,11 @@ def test_a_reshape_gives_every_token_its_own_advantage():
     trajectories = [_searched(i, r, d) for i, (r, d) in enumerate(zip(rewards, found, strict=True))]
     objective = resolve("dr_grpo+calibadv", aggregation="token_mean")
     groups = torch.tensor([0, 0, 1, 1])
-    a = objective.advantages(torch.tensor(rewards), groups, torch.ones(4, dtype=torch.bool))
     mask = torch.tensor([[1, 0, 1]] * 4)
-    reshaped = objective.reshape(a, mask, trajectories, groups)
+    valid = torch.ones(4, dtype=torch.bool)
+    reshaped = assign_credit(objective, torch.tensor(rewards), groups, valid, mask, trajectories).tokens
     assert reshaped[:, 0].tolist() == [0.5, 0.0, 0.5, -0.5]
     assert reshaped[:, 2].tolist() == [0.5, -0.5, 0.5, -0.5]
-    # without reshapes a rollout's tokens are alike
-    assert resolve("grpo").reshape(a, mask, trajectories, groups).tolist() == [[x] * 3 for x in a.tolist()]
 
 
 def _searched(row, reward, document):

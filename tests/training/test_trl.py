@@ -229,6 +229,30 @@ def test_groups_without_signal_leave_the_step_of_dapo(built):
     assert trainer.batch_metrics["zero_variance_groups"] == 2
 
 
+def test_copies_of_mixed_groups_take_the_places_of_groups_without_signal(built):
+    trainer, _ = built("objective=dapo+calibadv", "dapo.zero_variance=copy", "trainer.steps=1")
+    trainer._reward = lambda trajectories: [
+        setattr(t, "reward", float(i in (0, 8))) for i, t in enumerate(trajectories)
+    ]
+    batch, trajectories = _first_batch(trainer)
+    rows = batch["rows"].tolist()
+    assert sorted(rows[:4]) == [0, 1, 2, 3]
+    assert sorted(rows[8:]) == [8, 9, 10, 11]
+    assert rows[4:8] in ([0, 1, 2, 3], [8, 9, 10, 11])
+    for place, row in enumerate(rows):
+        prompt = batch["prompt_ids"][place][batch["prompt_mask"][place].bool()].tolist()
+        completion = batch["completion_ids"][place][batch["completion_mask"][place].bool()].tolist()
+        assert (prompt, completion) == (trajectories[row].prompt_ids, trajectories[row].completion_ids)
+        policy = (batch["completion_mask"] * batch["tool_mask"])[place][: len(completion)].tolist()
+        assert policy == trajectories[row].completion_mask
+        for name in ("old_per_token_logps", "advantages", "kinds"):
+            assert torch.equal(batch[name][place], batch[name][rows.index(row)])
+    assert trainer.batch_metrics["replaced_rollouts"] == 4
+    assert trainer.batch_metrics["masked_rollouts"] == 0
+    assert trainer.batch_metrics["calibadv/without_silver"] <= 1
+    trainer.train()
+
+
 def test_reshaped_advantages_keep_the_rollouts_own_beside_them(built):
     trainer, _ = built("objective=calibadv+search_sapo")
     trainer._reward = lambda trajectories: [setattr(t, "reward", float(i % 4 == 0)) for i, t in enumerate(trajectories)]

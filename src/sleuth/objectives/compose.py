@@ -133,25 +133,6 @@ class Objective:
         """(B,) bool: the rollouts that enter the loss. Mask the others before anything is counted."""
         return valid.bool() if self.zero_variance == "keep" else in_mixed_groups(rewards, groups, valid)
 
-    def reshape(self, advantages: Tensor, mask: Tensor, trajectories: Sequence[Trajectory], groups: Tensor) -> Tensor:
-        """Advantages of single tokens, after all reshapes from left to right.
-
-        Args:
-            advantages: (B,) of rollouts. ``groups``: (B,), equal numbers are rollouts of one prompt.
-            mask: (B, T) bool or 0/1, 1 for policy tokens that count; column t is ``completion_ids[t]``.
-            trajectories: B rollouts with rewards, whole groups, in row order.
-
-        Returns:
-            (B, T).
-
-        Raises:
-            UserError: a reshape needs something of the trajectories that they don't have.
-        """
-        per_token = advantages[:, None].expand(mask.shape).clone()
-        for reshape in self.reshapes:
-            per_token = reshape.apply(per_token, mask, trajectories, groups).advantages
-        return per_token
-
     def token_loss(self, tokens: Tokens, totals: StepTotals) -> TokenLoss:
         """Every token's share of the loss of an optimiser step with these totals.
 

@@ -1,4 +1,4 @@
-"""How the rows of an update are dealt to its passes."""
+"""Which rows a batch has, and how those of an update are dealt to its passes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,21 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+
+def at_rows(batch: dict[str, Any], rows: Tensor) -> dict[str, Any]:
+    """The batch with these rows, (n,) long, in their order; a row may come more than once.
+
+    Values are (B, …) tensors, lists of B, or the same for all rows.
+    """
+    numbers = rows.tolist()
+
+    def taken(value: Any) -> Any:
+        if isinstance(value, Tensor) and value.dim():
+            return value[rows.to(value.device)]
+        return [value[i] for i in numbers] if isinstance(value, list) else value
+
+    return {key: taken(value) for key, value in batch.items()}
 
 
 def sorted_by_length(parts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -27,7 +42,5 @@ def sorted_by_length(parts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     order = whole["completion_mask"].sum(-1).argsort(stable=True)
     sorted_parts = []
     for n, part in enumerate(parts):
-        rows = order[n * size : (n + 1) * size]
-        taken = {k: v[rows] if isinstance(v, Tensor) else [v[i] for i in rows.tolist()] for k, v in whole.items()}
-        sorted_parts.append(part | taken)
+        sorted_parts.append(part | at_rows(whole, order[n * size : (n + 1) * size]))
     return sorted_parts

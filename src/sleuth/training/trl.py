@@ -29,12 +29,12 @@ from sleuth.agent.agent import SearchAgent
 from sleuth.diagnostics.behaviour import behaviour
 from sleuth.diagnostics.token_labels import ANSWER, token_labels
 from sleuth.errors import UserError
-from sleuth.objectives.advantages import zero_variance_groups
 from sleuth.objectives.aggregation import StepTotals
 from sleuth.objectives.compose import Objective
+from sleuth.objectives.credit import assign_credit
 from sleuth.objectives.tokens import Tokens
 from sleuth.seeds import derive_seed
-from sleuth.training.micro_batches import sorted_by_length
+from sleuth.training.micro_batches import at_rows, sorted_by_length
 from sleuth.training.prompts import PromptSampler
 from sleuth.training.step_record import MicroBatch, StepRecord
 from sleuth.types import Question, SamplingParams, Trajectory
@@ -170,13 +170,11 @@ class SearchGRPOTrainer(GRPOTrainer):
         rewards = torch.tensor([t.reward or 0.0 for t in self._trajectories], device=device)
         valid = torch.tensor([not t.failed for t in self._trajectories], device=device)
         groups = torch.arange(len(self._trajectories), device=device) // self._group
-        lengths = (out["completion_mask"] * out["tool_mask"]).sum(-1)
-        advantages = self._objective.advantages(rewards, groups, valid, lengths)
-        out["rollout_advantages"] = advantages
-        kept = self._objective.kept(rewards, groups, valid)
-        out["tool_mask"] = out["tool_mask"] * kept[:, None]
         mask = out["completion_mask"] * out["tool_mask"]
-        out["advantages"] = self._objective.reshape(advantages, mask, self._trajectories, groups)
+        seed = derive_seed(self.args.seed, "copies", step)
+        credit = assign_credit(self._objective, rewards, groups, valid, mask, self._trajectories, seed=seed)
+        out["rollout_advantages"], out["advantages"] = credit.rollouts, credit.tokens
+        out["tool_mask"] = out["tool_mask"] * credit.kept[:, None]
         kinds, turns = token_labels(self._trajectories, mask.size(1))
         out["kinds"], out["turns"] = kinds.to(device), turns.to(device)
         out["rows"] = torch.arange(len(self._trajectories), device=device)
@@ -186,10 +184,9 @@ class SearchGRPOTrainer(GRPOTrainer):
             out["ref_per_token_logps"] = self._reference_log_probs(out)
         self.batch_metrics = behaviour(self._trajectories)
         self.batch_metrics["groups"] = len(self._trajectories) // self._group
-        self.batch_metrics["zero_variance_groups"] = zero_variance_groups(rewards, groups, valid)
-        self.batch_metrics["masked_rollouts"] = int((valid & ~kept).sum())
+        self.batch_metrics |= credit.statistics
         self._trajectories = []
-        return out
+        return at_rows(out, credit.rows)
 
     @torch.no_grad()
     def _reference_log_probs(self, batch: dict[str, Any]) -> Tensor:
