@@ -1,5 +1,8 @@
 """The functions of plain tensors against the objectives of the same name."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from batches import batch, step
@@ -67,3 +70,29 @@ def test_signbalance_takes_rewards_and_groups_alone():
     assert signbalance_advantages(rewards, groups).tolist() == [1, -0.5, -0.5, 1, 1, -2]
     lengths = torch.tensor([4, 8, 8, 1, 1, 1])
     assert signbalance_advantages(rewards, groups, weights=lengths).tolist() == [1, -0.25, -0.25, 1, 1, -2]
+
+
+ALONE = """
+import sys
+import torch
+import torch.distributed
+before = set(sys.modules)
+from sleuth.objectives import conditional_kl, llds, signbalance_advantages
+from sleuth.objectives.aggregation import StepTotals
+from sleuth.objectives.surrogates import ppo_clip
+from sleuth.objectives.tokens import Tokens
+logp = torch.full((2, 3), -1.0, requires_grad=True)
+old, a, mask = torch.full((2, 3), -0.5), torch.tensor([1.0, -1.0]), torch.ones(2, 3)
+loss = ppo_clip(Tokens.build(logp, old, a, mask))[0].sum() / StepTotals.of(mask).tokens
+loss = loss + conditional_kl(logp, old, a, mask) + llds(logp, old, a, mask)
+loss.backward()
+signbalance_advantages(torch.tensor([1.0, 0.0]), torch.tensor([0, 0]))
+ours = {name.split(".")[0] for name in set(sys.modules) - before}
+print(sorted(ours - set(sys.stdlib_module_names)))
+"""
+
+
+def test_the_lines_need_torch_and_nothing_else():
+    """In a process of their own: the terms, the surrogates, and what they are made of."""
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=True)
+    assert done.stdout == "['sleuth']\n"
