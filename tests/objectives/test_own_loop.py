@@ -57,6 +57,15 @@ def test_accumulation_with_the_steps_count_is_the_whole_step(term):
 
 
 @pytest.mark.parametrize("term", [conditional_kl, llds])
+def test_in_an_engine_that_averages_passes_the_count_is_divided_by_them(term):
+    logp, old, a, mask = batch()
+    count = mask.sum()
+    whole = term(logp, old, a, mask, normalizer=count)
+    parts = [term(logp[s], old[s], a[s], mask[s], normalizer=count / 2) for s in (slice(0, 2), slice(2, 6))]
+    torch.testing.assert_close(torch.stack(parts).mean(), whole)
+
+
+@pytest.mark.parametrize("term", [conditional_kl, llds])
 def test_without_a_good_rollout_the_line_adds_zero(term):
     logp, old, a, mask = batch()
     value = term(logp, old, torch.full_like(a, -1.0), mask)

@@ -67,7 +67,8 @@ def llds(
         preset: what ``normalizer`` is if not given: ``paper`` the tokens of rollouts with A >= 0, ``released`` all.
         answer: (B, T) bool, tokens of the answer, and ``searches`` (B,): given both, the variant MA.
         normalizer: what the sum over tokens is divided by. With gradient accumulation give the count of the whole
-            optimiser step, of the tokens that ``preset`` names (times what your engine divides the loss by).
+            optimiser step, of the tokens that ``preset`` names, divided by what your engine divides the loss by
+            (passes, ranks).
 
     Returns:
         A scalar, at least 0.
