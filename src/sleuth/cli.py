@@ -83,6 +83,64 @@ def warmstart(
     command.warmstart(recipe, settings or [], output=output)
 
 
+@app.command()
+def compare(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE_OR_COMPARISON", help="A recipe; or a comparison's folder, to go on or to show it."
+        ),
+    ],
+    settings: RecipeSettings = None,
+    objectives: Annotated[
+        str | None,
+        typer.Option(
+            "--objectives",
+            metavar="ARM[,ARM]...",
+            help="Such as search_sapo[gamma=1],llds; names or a YAML file of arms too. Default: the recipe's arms.",
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", metavar="N", help="How many (5), which (5-9) or a list (1,4); default 3.")
+    ] = None,
+    regimes: Annotated[
+        str | None, typer.Option("--regimes", metavar="NAME[,NAME]...", help="Of the recipe's; default: all.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Default: runs/NAME-comparison.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Runs side by side; default: one a core.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and stop.")] = False,
+    table: Annotated[
+        bool, typer.Option("--table", help="Run nothing: table, verdict and pictures of what is there.")
+    ] = False,
+    export: Annotated[
+        Path | None,
+        typer.Option("--export", metavar="FILE", help="Run nothing: write every metric of all runs to FILE.jsonl.zst."),
+    ] = None,
+) -> None:
+    """Compare objectives: same start, same questions, same budget. What is finished is never run again."""
+    from sleuth.commands import compare as command
+
+    if table:
+        command.show(source, output=output)
+    elif export is not None:
+        command.export_comparison(source, export)
+    else:
+        command.compare(
+            source,
+            settings or [],
+            objectives=objectives,
+            seeds=seeds,
+            regimes=regimes,
+            output=output,
+            jobs=jobs,
+            dry_run=dry_run,
+        )
+
+
 @app.command(name="eval")
 def evaluate(
     policy: Policy,
@@ -169,7 +227,7 @@ def diagnose(
         list[Path],
         typer.Argument(
             metavar="PATH...",
-            help="A run folder, a rollouts file, or a run's metrics from Sleuth, verl or TRL (JSONL, CSV, JSON, console).",
+            help="A run folder, a rollouts file, or metrics of Sleuth, verl or TRL (JSONL, CSV, JSON, console).",
         ),
     ],
     settings: Annotated[

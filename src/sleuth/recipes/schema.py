@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sleuth.agent.episode import Limits
 from sleuth.diagnostics.alarm_limits import AlarmLimits
+from sleuth.lab.settings import ComparisonSettings
 from sleuth.rewards.reward import RewardSettings
 from sleuth.world.files import WorldSetSettings
 
@@ -182,8 +183,9 @@ class WarmStartSettings(Settings):
 
 
 class EvaluationSettings(Settings):
-    """How the test questions are scored before and after. ``greedy``: also at temperature 0."""
+    """How the test questions are scored before and after. ``greedy``: also at temperature 0. ``enabled``: at all."""
 
+    enabled: bool = True
     temperature: float = Field(default=1.0, ge=0)
     greedy: bool = True
     seed: int = 0
@@ -256,6 +258,7 @@ class Recipe(Settings):
         parameters: of the objective's parts, e.g. ``{"grpo": {"clip_low": 0.2}}``; ``grpo.clip_low=0.2`` on the
             command line.
         aggregation: how token losses become one number; None: the objective's own default.
+        comparison: regimes and arms of ``sleuth compare``; ``sleuth train`` doesn't read it.
     """
 
     name: str = "unnamed"
@@ -278,4 +281,5 @@ class Recipe(Settings):
     diagnosis: DiagnosisSettings = Field(default_factory=DiagnosisSettings)
     warmstart: WarmStartSettings = Field(default_factory=WarmStartSettings)
     evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
+    comparison: ComparisonSettings | None = None
     seed: int = 0

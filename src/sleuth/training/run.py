@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from trl import GRPOConfig
 
-from sleuth.assembly import Parts, assemble, autocast_dtype, build_agent, build_model, build_sampler
+from sleuth.assembly import Material, Parts, assemble, autocast_dtype, build_agent, build_model, build_sampler
 from sleuth.errors import RunFailed, RunStopped, UserError
 from sleuth.evaluation.score import Score, evaluate, score
 from sleuth.evaluation.statistics import bootstrap_interval, paired_difference
@@ -63,11 +63,14 @@ class BatchPlan:
         return cls(rollouts, micro, per_update // micro, t.updates_per_batch)
 
 
-def train(recipe: Recipe, run_dir: Path, *, resume: bool = False, quiet: bool = False) -> dict[str, Any]:
+def train(
+    recipe: Recipe, run_dir: Path, *, resume: bool = False, quiet: bool = False, material: Material | None = None
+) -> dict[str, Any]:
     """Run ``recipe`` in ``run_dir``.
 
     Args:
         resume: continue from the folder's latest checkpoint, to the same numbers as an unbroken run.
+        material: the recipe's questions and retriever, if they are loaded already.
 
     Returns:
         The summary, which is also in ``summary.json``.
@@ -88,7 +91,7 @@ def train(recipe: Recipe, run_dir: Path, *, resume: bool = False, quiet: bool = 
         run.refuse_existing()
     _check_trackers(recipe)
     with Progress(recipe, quiet=quiet) as progress, _interrupts_on_sigterm():
-        parts = assemble(recipe, run_dir, say=progress.say)
+        parts = assemble(recipe, run_dir, say=progress.say, material=material)
         if not parts.train:
             raise UserError("the recipe has no training questions; set data.train=FILE")
         facts = environment(
@@ -212,6 +215,8 @@ def _fit(trainer: SearchGRPOTrainer, run: RunFolder, resume: bool, progress: Pro
     if start >= trainer.steps:
         trainer._load_from_checkpoint(str(run.checkpoint(start)))
         return earlier
+    if start and not run.has_optimizer(start):
+        raise UserError(f"{run.checkpoint(start)} was kept without its optimiser; it can be used, but not trained on")
     progress.start(start)
     watch = _watch(trainer)
 
@@ -295,7 +300,7 @@ def _score_test(
     if recipe.evaluation.greedy and recipe.evaluation.temperature > 0:
         modes["greedy"] = 0.0
     results: dict[str, list[Trajectory]] = {}
-    if not parts.test:
+    if not parts.test or not recipe.evaluation.enabled:
         return results
     for mode, temperature in modes.items():
         file = run.path / "evaluation" / f"{when}-{mode}.jsonl.zst"
@@ -333,7 +338,7 @@ def _summarise(
         "checkpoint": f"checkpoints/step-{kept}" if kept is not None else None,
         "seconds": round(seconds, 1),
         "rollbacks": run.read_rollbacks(),
-        "questions": len(parts.test),
+        "questions": len(parts.test) if recipe.evaluation.enabled else 0,
         "comparable": recipe.data.comparable,
     }
     scores: dict[str, dict[str, list[SetScores]]] = {}

@@ -121,6 +121,15 @@ class RunFolder:
         ]
         return sorted(steps)
 
+    def has_optimizer(self, step: int) -> bool:
+        """Whether a checkpoint can be trained on."""
+        return (self.checkpoint(step) / "optimizer.pt").is_file()
+
+    def drop_optimizers(self) -> None:
+        """Delete the optimiser's state in every checkpoint, two thirds of its size; the model stays."""
+        for step in self.checkpoint_steps():
+            (self.checkpoint(step) / "optimizer.pt").unlink(missing_ok=True)
+
     def drop_checkpoints(self, keep: Iterable[int]) -> None:
         """Delete every whole checkpoint but those of the steps in ``keep``."""
         for step in set(self.checkpoint_steps()) - set(keep):
