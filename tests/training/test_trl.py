@@ -3,30 +3,12 @@
 import pytest
 import torch
 
-from sleuth.assembly import assemble
 from sleuth.diagnostics.token_labels import ANSWER
 from sleuth.errors import UserError
 from sleuth.objectives.aggregation import StepTotals
-from sleuth.training.progress import Progress
-from sleuth.training.run import build_trainer, train
-from sleuth.training.run_folder import RunFolder
+from sleuth.training.run import train
 from sleuth.training.trl import _model_inputs
 from sleuth.types import SearchResult
-
-
-@pytest.fixture
-def built(small, tmp_path):
-    """``built(*settings)`` → (trainer, parts), ready to train in a run folder of its own."""
-
-    def make(*settings):
-        recipe = small(*settings)
-        run = RunFolder(tmp_path / "run")
-        run.path.mkdir(exist_ok=True)
-        run.checkpoints.mkdir(exist_ok=True)
-        parts = assemble(recipe, run.path)
-        return build_trainer(recipe, parts, run, Progress(recipe, quiet=True)), parts
-
-    return make
 
 
 def _first_batch(trainer):
