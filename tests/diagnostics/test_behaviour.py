@@ -39,6 +39,12 @@ def test_a_batch_of_failures_has_shares_and_nothing_else():
     assert "reward" not in metrics
 
 
+def test_rollouts_that_nobody_graded_have_no_reward():
+    metrics = behaviour([_trajectory(reward=None), _trajectory(reward=None)])
+    assert "reward" not in metrics
+    assert metrics["format"] == 0
+
+
 def test_no_rollouts_at_all_break_nothing():
     assert set(behaviour([]).values()) == {0.0}
 

@@ -31,7 +31,9 @@ def behaviour(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     m = len(sound)
     for name in sorted({key for t in sound for key in t.rewards}):
         metrics[name] = sum(t.rewards.get(name, 0.0) for t in sound) / m
-    metrics["reward"] = sum(t.reward or 0.0 for t in sound) / m
+    rewards = [t.reward for t in sound if t.reward is not None]
+    if rewards:
+        metrics["reward"] = sum(rewards) / len(rewards)
     metrics["format"] = sum(t.format_valid for t in sound) / m
     for name in _COUNTS:
         metrics[name] = sum(t.counts.get(name, 0) for t in sound) / m

@@ -142,6 +142,7 @@ CATALOGUE: tuple[Metric, ...] = (
     Metric("term/<name>", "part of the loss that is this term's", "loss", "none"),
     Metric("kl", "estimated KL to the reference policy, per policy token", "nats", "up"),
     Metric("grad_norm", "norm of the last update's gradient before clipping", "norm", "either"),
+    Metric("grad_norm_max", "largest of the norms of the step's updates", "norm", "up"),
     Metric("lr", "learning rate of the last update", "rate", "none"),
     Metric("dropped_tokens", "policy tokens left out because a log-prob was not finite", "tokens", "up"),
     Metric("entropy", "mean entropy of the policy at its tokens", "nats", "either"),

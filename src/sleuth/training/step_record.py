@@ -52,6 +52,7 @@ class StepRecord:
         self._tokens = 0
         self._dropped = 0
         self._terms: dict[str, Tensor | float] = {}
+        self._gradients: list[float] = []
         self._passes: list[tuple[MicroBatch, Tensor]] = []
 
     def add(self, batch: MicroBatch, tokens: Tokens, result: TokenLoss, entropy: Tensor, loss: Tensor) -> None:
@@ -67,12 +68,18 @@ class StepRecord:
         self._drift.add(tokens, result.clipped, batch.kinds, batch.turns, entropy=entropy, moved=moved)
         self._passes.append((batch, tokens.policy))
 
+    def add_gradient(self, norm: float) -> None:
+        """The norm of one update's gradient, before it is clipped."""
+        self._gradients.append(norm)
+
     def flush(self) -> dict[str, float]:
-        """Loss, terms (means over updates), KL, entropy and drift of the step; and forget it."""
+        """Loss, terms (means over updates), largest gradient, KL and drift of the step; and forget it."""
         metrics: dict[str, float] = {
             "loss": sum(x.item() for x in self._losses) / self._updates,
             "dropped_tokens": self._dropped,
         }
+        if self._gradients:
+            metrics["grad_norm_max"] = max(self._gradients)
         if self._kls:
             metrics["kl"] = sum(x.item() for x in self._kls) / max(self._tokens, 1)
         metrics |= {f"term/{name}": float(part) / self._updates for name, part in self._terms.items()}
@@ -83,8 +90,8 @@ class StepRecord:
     def write_log_probs(self, trajectories: Sequence[Trajectory]) -> None:
         """Put ``old_logprobs``, ``new_logprobs`` and ``update`` into the step's rollouts, as far as passes were made.
 
-        A rollout that the loss left out (failed, or masked by the objective) gets no ``new_logprobs``. What was not
-        finite stays so: a broken rollout is data.
+        A rollout that the loss left out (failed, or masked by the objective) gets no ``new_logprobs``; one that was
+        copied gets those of its last pass. What was not finite stays so: a broken rollout is data.
 
         Args:
             trajectories: the whole batch in the order in which it was rolled out.

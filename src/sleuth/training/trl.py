@@ -1,10 +1,10 @@
 """The TRL adapter: a ``GRPOTrainer`` whose rollouts are Sleuth's episodes and whose loss is Sleuth's objective.
 
-TRL gives the data loop, generation hooks, optimiser, accelerate, PEFT, checkpoints and trackers. Four of its methods
+TRL gives the data loop, generation hooks, optimiser, accelerate, PEFT, checkpoints and trackers. Five of its methods
 are overridden: ``_generate_and_score_completions`` (keeps the rows, since ``rollout_func`` is given prompts only, and
 puts our advantages in before TRL shuffles), ``_prepare_inputs`` (counts the tokens of every optimiser step),
-``_get_per_token_logps_and_entropies`` (leaves out what nobody reads) and ``compute_loss``. Written for TRL 1.16;
-``tests/training/test_trl.py`` holds what this relies on.
+``_get_per_token_logps_and_entropies`` (leaves out what nobody reads), ``compute_loss`` and ``_get_grad_norm`` (notes
+that of every update). Written for TRL 1.16; ``tests/training/test_trl.py`` holds what this relies on.
 """
 
 from __future__ import annotations
@@ -306,6 +306,11 @@ class SearchGRPOTrainer(GRPOTrainer):
         # Our shares are of the whole step already. Engines that know of no such losses divide by the number of passes.
         divided = not getattr(self, "loss_is_scaled_for_ga", False)
         return loss * self.current_gradient_accumulation_steps if divided else loss
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        self.record.add_gradient(float(norm))
+        return norm
 
     def flush_step_metrics(self) -> dict[str, float]:
         """Everything known of the finished batch, by the names of :mod:`sleuth.diagnostics.names`."""
