@@ -20,5 +20,7 @@ def vanilla_conditional_kl(old_log_prob, log_prob, advantages, response_mask, co
     # verl sums over micro-batches and averages over ranks, so the count is that of the whole update, a rank's share.
     tokens = config.global_batch_info["batch_num_tokens"] / config.global_batch_info["dp_size"]
     # The line:
-    term = conditional_kl(log_prob, old_log_prob, advantages, response_mask, gamma=0.1, tau=1.0, normalizer=tokens)
-    return loss + term, {**metrics, "actor/conditional_kl": term.item()}
+    loss = loss + conditional_kl(
+        log_prob, old_log_prob, advantages, response_mask, gamma=0.1, tau=1.0, normalizer=tokens
+    )
+    return loss, metrics

@@ -51,7 +51,7 @@ def test_the_loss_is_verls_and_the_term(mode):
     torch.testing.assert_close(grad, vanilla_grad + term_grad)
     assert term > 1e-3
     assert term_grad.abs().max() > 1e-4
-    assert metrics["actor/conditional_kl"].aggregate() == pytest.approx(term.item())
+    assert metrics["actor/pg_loss"].aggregate() == pytest.approx(loss.item())
     assert "actor/pg_clipfrac" in metrics
 
 
