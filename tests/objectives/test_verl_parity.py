@@ -185,7 +185,7 @@ def test_reinforce_pp_of_equally_long_rollouts_is_verls_but_for_the_sample_corre
     torch.testing.assert_close(advantages * correction, _verls(estimator, REWARDS, GROUPS), rtol=0, atol=1e-6)
 
 
-# Where verl differs by definition. Each of these is said in docs/objectives.md.
+# Where verl differs by definition. Each of these is said in docs/verl.md.
 
 
 def test_verls_reinforce_pp_weighs_rollouts_by_their_length():
