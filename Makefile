@@ -49,6 +49,7 @@ bench: $(VENV)/.done
 	$(BIN)/sleuth model get smollm2-135m
 	$(BIN)/python -m benchmarks.rollout --threads 1
 	$(BIN)/python -m benchmarks.step laptop trainer.steps=25
+	$(BIN)/python -m benchmarks.objectives
 
 clean:
 	rm -rf $(VENV) $(VERL) .mypy_cache .pytest_cache .ruff_cache build dist

@@ -8,7 +8,8 @@ from functools import partial
 
 import torch
 import trl
-from benchmarks.objectives.measure import one_thread, peak_bytes, ratio, rounds
+from benchmarks.objectives.measure import Step, one_thread, peak_bytes, ratio, rounds
+from benchmarks.objectives.model_step import model_step
 from benchmarks.objectives.trl_loss import TRLLoss, inputs_of
 from benchmarks.objectives.workload import Workload
 from torch import Tensor
@@ -16,10 +17,13 @@ from torch import Tensor
 from sleuth.objectives import TABLE, resolve
 from sleuth.objectives.aggregation import StepTotals
 from sleuth.objectives.compose import Objective
+from sleuth.objectives.credit import assign_credit
 from sleuth.objectives.tokens import Tokens
 
 COMBINED = ["search_sapo+reference_kl+entropy", "signbalance+gspo+search_sapo"]
 BASE = "TRL, `grpo`"
+STEP_LENGTH = 256
+"""Tokens of a row in the whole step: passes of a model over long rows would take hours here and hide any loss."""
 
 
 def main() -> None:
@@ -34,55 +38,61 @@ def main() -> None:
         f"Log-probs of shape ({arguments.rows}, {arguments.length}), {work.mask.float().mean():.0%} of them the "
         f"policy's; fp32, one thread, {arguments.rounds} rounds; torch {torch.__version__}, TRL {trl.__version__}.\n"
     )
-    losses(work, arguments.rounds)
+    losses(work, Workload.make(arguments.rows, STEP_LENGTH), arguments.rounds)
     print()
     batches(work, arguments.rounds)
 
 
-def losses(work: Workload, count: int) -> None:
-    """Loss and backward of every objective, by TRL's."""
-    steps = {
-        BASE: partial(_trl, work, TRLLoss()),
-        "TRL, `grpo` with a reference KL": partial(_trl, work, TRLLoss(beta=0.001)),
-        "bare clip, no checks, no metrics": partial(_bare, work),
-    }
-    named = ["grpo", *(name for name, entry in TABLE.items() if entry.slot in ("surrogate", "term")), *COMBINED]
-    for name in named:
-        steps[f"`{name}`"] = partial(_ours, work, resolve(name))
+def losses(work: Workload, short: Workload, count: int) -> None:
+    """Loss and backward of every objective, by TRL's; and of a step of the smallest model with ``short``, by TRL's."""
+    steps = contenders(work)
     seconds = rounds(steps, count)
     memory = {name: peak_bytes(step) for name, step in steps.items()}
-    print("| loss + backward | ms | time / TRL's | peak MiB | memory / TRL's |")
-    print("|---|--:|--:|--:|--:|")
+    model = model_step(len(short.mask), STEP_LENGTH)
+    in_step = {name: statistics.median(times) for name, times in rounds(contenders(short), count).items()}
+    around = statistics.median(rounds({"model": model}, 3)["model"])
+    print(f"A step of the tiny policy takes {around:.2f} s without its loss, on ({len(short.mask)}, {STEP_LENGTH}).\n")
+    print("| loss + backward | ms | time / TRL's | peak MiB | memory / TRL's | whole step / TRL's |")
+    print("|---|--:|--:|--:|--:|--:|")
     for name in steps:
+        whole = (around + in_step[name]) / (around + in_step[BASE])
         print(
             f"| {name} | {statistics.median(seconds[name]) * 1e3:.1f} | {ratio(seconds[name], seconds[BASE]):.2f} "
-            f"| {memory[name] / 2**20:.1f} | {memory[name] / memory[BASE]:.2f} |"
+            f"| {memory[name] / 2**20:.1f} | {memory[name] / memory[BASE]:.2f} | {whole:.4f} |"
         )
 
 
+def contenders(work: Workload) -> dict[str, Step]:
+    """TRL's loss, the least that a clipped loss can be, and every objective that has a loss of its own, by name."""
+    steps: dict[str, Step] = {
+        BASE: partial(_trl, work, TRLLoss()),
+        "TRL, `grpo` with a reference KL": partial(_trl, work, TRLLoss(beta=0.001)),
+        "bare clip: no checks, no metrics": partial(_bare, work),
+    }
+    for name in ["grpo", *(n for n, entry in TABLE.items() if entry.slot in ("surrogate", "term")), *COMBINED]:
+        steps[f"`{name}`"] = partial(_ours, work, resolve(name))
+    return steps
+
+
 def batches(work: Workload, count: int) -> None:
-    """What runs once a rollout batch: advantages of rollouts, and reshapes over trajectories."""
-    lengths = work.mask.sum(-1)
-    valid = torch.ones(len(lengths), dtype=torch.bool)
-    mask = work.mask.bool()
-    steps = {}
-    for name, entry in TABLE.items():
-        given = {"aggregation": {"max_length": mask.shape[1]}} if entry.aggregation == "sum_over_max_length" else {}
-        if entry.slot == "advantage":
-            objective = resolve(name, given)
-            steps[f"`{name}`"] = partial(objective.advantages, work.rewards, work.groups, valid, lengths)
-        if entry.slot == "reshape":
-            objective = resolve(name)
-            steps[f"`{name}`"] = partial(objective.reshape, work.advantages, mask, work.trajectories, work.groups)
-    released = resolve("calibadv", {"calibadv": {"preset": "released"}})
-    steps["`calibadv`, `preset=released`"] = partial(
-        released.reshape, work.advantages, mask, work.trajectories, work.groups
-    )
+    """What runs once a rollout batch: advantages of rollouts, and of tokens over trajectories."""
+    named = {f"`{name}`": (name, {}) for name, entry in TABLE.items() if entry.slot in ("advantage", "reshape")}
+    named["`calibadv`, `preset=released`"] = ("calibadv", {"calibadv": {"preset": "released"}})
+    steps: dict[str, Step] = {}
+    for shown, (name, parameters) in named.items():
+        sums = TABLE[name].aggregation == "sum_over_max_length"
+        lengths = {"aggregation": {"max_length": work.mask.shape[1]}} if sums else {}
+        steps[shown] = partial(_credit, work, resolve(name, {**parameters, **lengths}))
     seconds = rounds(steps, count)
     print("| once a rollout batch | ms |")
     print("|---|--:|")
     for name in steps:
         print(f"| {name} | {statistics.median(seconds[name]) * 1e3:.1f} |")
+
+
+def _credit(work: Workload, objective: Objective) -> None:
+    valid = torch.ones(len(work.mask), dtype=torch.bool)
+    assign_credit(objective, work.rewards, work.groups, valid, work.mask, work.trajectories)
 
 
 def _ours(work: Workload, objective: Objective) -> None:
