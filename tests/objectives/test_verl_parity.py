@@ -198,6 +198,20 @@ def test_verls_reinforce_pp_weighs_rollouts_by_their_length():
     assert (verls - rollouts).abs().max() > 0.1
 
 
+def test_verls_reinforce_pp_loses_the_reward_of_a_rollout_that_ends_in_a_passage():
+    rewards, groups = torch.tensor([1.0, 1.0, 0.0, 0.0]), torch.tensor([0, 0, 1, 1])
+    mask = torch.tensor([[1, 1, 0], [1, 1, 1], [1, 1, 1], [1, 1, 1]])
+    scores = torch.zeros(4, 3)
+    scores[:, -1] = rewards  # verl's agent loops put it on the last token of all
+    verls, _ = get_adv_estimator_fn("reinforce_plus_plus")(
+        token_level_rewards=scores, response_mask=mask, config=AlgoConfig()
+    )
+    first = verls[:, 0]
+    assert first[0] == first[2] == first[3] < 0 < first[1]
+    rollouts = ours.reinforce_pp(rewards, groups, torch.ones(4, dtype=torch.bool))
+    assert rollouts[0] == rollouts[1] > 0
+
+
 def test_verl_keeps_the_reward_of_a_lone_rollout_and_we_give_zero():
     rewards, groups = torch.tensor([1.0, 0.0, 0.7]), torch.tensor([0, 0, 1])
     valid = torch.ones(3, dtype=torch.bool)
