@@ -49,6 +49,7 @@ bench: $(VENV)/.done
 	$(BIN)/sleuth model get smollm2-135m
 	$(BIN)/python -m benchmarks.rollout --threads 1
 	$(BIN)/python -m benchmarks.step laptop trainer.steps=25
+	$(BIN)/python -m benchmarks.diagnosis laptop
 	$(BIN)/python -m benchmarks.objectives
 
 clean:
