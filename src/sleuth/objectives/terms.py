@@ -14,7 +14,7 @@ def reference_kl(tokens: Tokens, *, estimator: Literal["k1", "k2", "k3"] = "k3")
 
     Args:
         estimator: ``k1``: -d, unbiased, of either sign, and on-policy of zero expected gradient; ``k2``: d²/2;
-            ``k3``: exp(d) - d - 1, never negative, GRPO's.
+            ``k3``: exp(d) - d - 1, never negative, GRPO's; beyond d = 20 it is constant, so that it can't overflow.
 
     Returns:
         (B, T), 0 outside of the mask.
@@ -29,7 +29,9 @@ def reference_kl(tokens: Tokens, *, estimator: Literal["k1", "k2", "k3"] = "k3")
         return -d
     if estimator == "k2":
         return d.square() / 2
-    return d.clamp(-LOG_RATIO_CLAMP, LOG_RATIO_CLAMP).expm1() - d
+    # Bounded as a whole: with exp alone bounded, a token far below the reference would be pushed further down.
+    d = d.clamp(max=LOG_RATIO_CLAMP)
+    return d.expm1() - d
 
 
 def negative_entropy(tokens: Tokens) -> Tensor:

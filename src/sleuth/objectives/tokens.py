@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 LOG_RATIO_CLAMP = 20.0
-"""Bound of a log-ratio inside ``exp`` only, so that ratios stay finite; a log-ratio itself is never clamped."""
+"""Bound of a log-ratio where it meets ``exp``, so that ratios stay finite; ``-log r`` itself is never clamped."""
 
 
 @dataclass(frozen=True)
