@@ -124,9 +124,7 @@ def assemble(
     )
 
 
-def gather(
-    recipe: Recipe, run_dir: Path, *, splits: Sequence[str] = SPLITS, say: Say = lambda line: None
-) -> Material:
+def gather(recipe: Recipe, run_dir: Path, *, splits: Sequence[str] = SPLITS, say: Say = lambda line: None) -> Material:
     """Load the questions and build the retriever; arguments and errors as of :func:`assemble`."""
     files = world_files(recipe, run_dir)
     sets = question_sets(recipe, files, splits=splits, say=say)

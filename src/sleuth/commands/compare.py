@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sleuth.commands.folders import check_output_file, check_output_folder, check_writable
 from sleuth.commands.terminal import console
-from sleuth.errors import UserError
+from sleuth.errors import RunFailed, UserError
 
 if TYPE_CHECKING:
     from sleuth.lab.comparison import Comparison
@@ -37,12 +37,12 @@ def compare(
 
     Raises:
         UserError: a wrong recipe, arm, regime or setting, or a folder that holds something else; nothing was started.
+        RunFailed: some runs failed; the others are there, with their table.
         RunStopped: interrupted; everything can be resumed.
     """
     from sleuth.lab.charts import check_charts
     from sleuth.lab.display import Display
     from sleuth.lab.folder import ComparisonFolder
-    from sleuth.lab.results import Result
 
     # Before torch is imported: runs side by side have one thread each.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -68,11 +68,9 @@ def compare(
         with Display(steps, done, console(stderr=True)) as display:
             run_cells(folder, todo, at_a_time, display)
         _finish(folder)
-    failed: list[Result] = [result for result in folder.results() if result.error]
+    failed = sum(result.error is not None for result in folder.results())
     if failed:
-        console(stderr=True).print(
-            f"{len(failed)} of {len(folder.cells)} runs failed; the same command tries them again", soft_wrap=True
-        )
+        raise RunFailed(f"{failed} of {len(folder.cells)} runs failed; the same command tries them again")
 
 
 def show(source: str, *, output: Path | None) -> None:

@@ -18,6 +18,8 @@ from sleuth.errors import UserError
 from sleuth.lab.settings import BASELINE
 from sleuth.recipes.yaml_text import YamlError, parse_yaml
 
+_NOT_AN_ARMS = ("objective", "seed", "comparison")
+
 _WRITTEN = re.compile(r"(?P<objective>[^\[\]]+?)\s*(?:\[(?P<settings>.*)\])?", re.DOTALL)
 
 
@@ -107,10 +109,14 @@ def split_outside_brackets(text: str) -> list[str]:
 
 
 def _full_key(key: str, objective: str, written: str) -> str:
-    """``gamma`` → ``search_sapo.gamma``, by the parts of the objective; dotted keys and ``aggregation`` stay."""
-    if "." in key or key == "aggregation":
-        return key
+    """``gamma`` → ``search_sapo.gamma``, by the parts of the objective; the recipe's own keys stay."""
     from sleuth.objectives import TABLE
+    from sleuth.recipes.schema import Recipe
+
+    if key in _NOT_AN_ARMS:
+        raise UserError(f"objective {written!r}: {key} is not an arm's to set, since arms are compared by it")
+    if "." in key or key in Recipe.model_fields:
+        return key
 
     parts = [TABLE[part.strip()] for part in objective.split("+") if part.strip() in TABLE]
     owners = [entry.name for entry in parts if key in entry.parameter_names]

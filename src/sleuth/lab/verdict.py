@@ -69,7 +69,8 @@ def _of_collapses(grpo: Line, others: Sequence[Line]) -> list[str]:
         texts.append(
             f"the collapses can't decide about {_list(hopeless)}: with {_runs(n)} against {grpo.n}, of which GRPO lost "
             f"{grpo.collapsed}, even no collapse at all has a one-sided p of {by_chance}. At least "
-            f"{runs_needed(first.tested)} seeds are needed, more if GRPO survives some."
+            f"{runs_needed(first.tested)} seeds are needed, more if GRPO survives some; more seeds of plain GRPO alone "
+            "help every arm."
         )
     rest = [f"{arm} ({lines[arm].collapsed} of {lines[arm].n})" for arm in undecided if arm not in hopeless]
     if rest:
