@@ -3,8 +3,8 @@
 import random
 
 HEALTHY = {
-    "reward": (0.4, 0.03), "format": (0.99, 0.005), "entropy": (0.3, 0.01), "grad_norm": (0.4, 0.1), "loss": (0.0, 0.01),
-    "searches": (2.2, 0.1), "repeated_queries": (0.1, 0.02), "degenerate": (0.002, 0.002),
+    "reward": (0.4, 0.03), "format": (0.99, 0.005), "entropy": (0.3, 0.01), "grad_norm": (0.4, 0.1),
+    "loss": (0.0, 0.01), "searches": (2.2, 0.1), "repeated_queries": (0.1, 0.02), "degenerate": (0.002, 0.002),
     "share/no_answer": (0.01, 0.005), "share/truncated": (0.01, 0.005), "share/retriever_failed": (0.0, 0.0),
     "ratio/mean_log": (-0.004, 0.001), "ratio/clipped": (0.02, 0.004), "likelihood/pos": (-0.3, 0.01),
     "ratio/pos/q01": (0.85, 0.04), "ratio/pos/min": (0.2, 0.05), "ratio/neg/max": (4.0, 1.0),

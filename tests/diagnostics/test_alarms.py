@@ -26,7 +26,7 @@ WRONG = {
     "gradient_vanishing": {"grad_norm": after(ONSET, 1e-5)},
     "clip_share": {"ratio__clipped": after(ONSET, 0.2)},
     "answer_avoidance": {"share__no_answer": after(ONSET, 0.5)},
-    "format_slips": {"format": after(ONSET, 0.85)},
+    "format_slips": {"format": after(ONSET, 0.75)},
     "degenerate": {"degenerate": after(ONSET, 0.3)},
     "searches_vanish": {"searches": after(ONSET, 0.1)},
     "repeated_queries": {"repeated_queries": after(ONSET, 2.0)},

@@ -57,10 +57,10 @@ class AlarmLimits(BaseModel):
     spreads: float = Field(default=4.0, ge=0)
 
     low_tail: Threshold = _threshold(
-        0.3, 2, 5, "1 % quantile of r on positive tokens. Runs at a fitting learning rate stay above 0.75."
+        0.4, 2, 5, "1 % quantile of r on positive tokens. Runs at a fitting learning rate stay above 0.75."
     )
     lost_tokens: Threshold = _threshold(
-        1e-3, 2, 5, "lowest r of a positive token. Each dip before a collapse goes deeper: 1e-2, 1e-4, 1e-9."
+        1e-4, 2, 5, "lowest r of a positive token. Dips before a collapse go deeper each time: 1e-2, 1e-4, 1e-9."
     )
     negative_burst: Threshold = _threshold(
         20.0,
@@ -93,7 +93,7 @@ class AlarmLimits(BaseModel):
         0.1, 3, 5, "share of rollouts without an answer, above the baseline's. F1 rewards invite it."
     )
     format_slips: Threshold = _threshold(
-        0.1, 3, 5, "share of well-formed rollouts lost since the best so far. Broken tags come before the reward falls."
+        0.2, 3, 5, "share of well-formed rollouts lost since the best so far. Broken tags come before the reward falls."
     )
     degenerate: Threshold = _threshold(
         0.05, 2, 5, "share of rollouts that repeat themselves, above the baseline's; healthy runs have next to none."

@@ -56,8 +56,8 @@ _TRL: dict[str, Translation] = {
 TABLES: dict[str, dict[str, Translation]] = {"verl": _VERL, "trl": _TRL, "sleuth": {}}
 """Engine → its name → ours. Of several names for one of ours the first that a record has counts."""
 
-ENGINES = {"sleuth": "Sleuth", "verl": "verl", "trl": "TRL"}
-"""How the engines are written."""
+ENGINES = {"sleuth": "Sleuth", "verl": "verl", "trl": "TRL", "rollouts": "saved rollouts"}
+"""Where records may come from, as it is written."""
 
 
 def engine_of(names: set[str]) -> str | None:

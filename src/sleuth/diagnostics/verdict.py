@@ -21,7 +21,7 @@ class Verdict:
     """What the records of a run say.
 
     Attributes:
-        engine: ``sleuth``, ``verl`` or ``trl``.
+        engine: a key of :data:`sleuth.diagnostics.foreign_names.ENGINES`.
         first, last, steps: of the records: first and last step, and how many.
         alarms: all that were raised, in order.
         active: rules whose alarm holds at the last step.
@@ -110,7 +110,7 @@ def judge(
         setup: what the run is set to; its learning rate is taken from the records if not given.
     """
     limits = limits or AlarmLimits()
-    setup = setup or Setup(engine, lr=number(records[-1].get("lr")))
+    setup = setup or Setup("sleuth" if engine == "rollouts" else engine, lr=number(records[-1].get("lr")))
     monitor = AlarmMonitor(limits, setup, single=len(records) == 1)
     alarms = [alarm for record in records for alarm in monitor.observe(record)]
     steps = [int(record.get("step") or at) for at, record in enumerate(records, 1)]
@@ -147,6 +147,7 @@ _RATIOS = {
     "trl": "add sleuth.training.drift_callback.DriftCallback to the trainer",
     "verl": "log quantiles of exp(log_prob - old_log_prob) under the names of docs/diagnosis.md, or save rollouts with "
     "old_logprobs and new_logprobs and diagnose those",
+    "rollouts": "save old_logprobs and new_logprobs with them",
     "sleuth": "with one update of a batch there are none (trainer.updates_per_batch)",
 }
 
@@ -177,7 +178,7 @@ def _unknown(records: Records, engine: str, limits: AlarmLimits) -> list[str]:
     names = {name for record in records for name, value in record.items() if number(value) is not None}
     out = []
     for gap in _GAPS:
-        if gap.remedy is _RATIOS and "likelihood/pos" in names and not names & set(gap.names):
+        if gap.remedy is _RATIOS and engine != "rollouts" and "likelihood/pos" in names and not names & set(gap.names):
             out.append(_ONE_UPDATE)
         elif not names & set(gap.names):
             remedy = gap.remedy.get(engine, "")
