@@ -23,8 +23,8 @@ from sleuth.lab.worker import STOPPED, fail, train_in_process
 from sleuth.question_sets import world_files
 from sleuth.recipes.schema import Recipe
 
-_LOOK = 0.5
-"""Seconds between two looks at the runs in work."""
+_LOOK = 2.0
+"""Seconds between two looks at the runs in work, besides those when one ends."""
 
 _WRITE = 60.0
 """Seconds between two writings of ``comparison.json`` while runs go on."""
