@@ -12,8 +12,8 @@ from sleuth.commands.terminal import console
 from sleuth.errors import RunStopped, UserError
 from sleuth.report.rollouts import Options
 from sleuth.report.sources import Kind, find_source
-from sleuth.report.watch import make
 from sleuth.report.watch import watch as watch_run
+from sleuth.report.write import write_report
 
 
 def report(
@@ -56,7 +56,7 @@ def report(
         shown = True
 
     if not watch:
-        made(make(found, file, options))
+        made(write_report(found, file, options))
         return
     try:
         watch_run(found, file, options, every, made)

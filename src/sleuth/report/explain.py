@@ -1,4 +1,4 @@
-"""Why a rollout got its reward: components and weights, the answer as the grader compares it, and what was ill-formed."""
+"""Why a rollout got its reward: components and weights, the answers as they are compared, and what was ill-formed."""
 
 from __future__ import annotations
 
@@ -88,9 +88,8 @@ def problems(trajectory: Trajectory) -> list[str]:
             found.append(f"Turn {turn.index + 1}: {_PROBLEM[action.problem]}.")
         if turn.policy.stop is StopReason.LENGTH:
             found.append(f"Turn {turn.index + 1}: cut at its {len(turn.policy.ids)} tokens.")
-    for name in ("malformed_tags", "trailing_content"):
-        if count := trajectory.counts.get(name, 0):
-            found.append(f"{count} × {_EVENTS[name]}.")
+    events = ((name, trajectory.counts.get(name, 0)) for name in ("malformed_tags", "trailing_content"))
+    found += [f"{count} × {_EVENTS[name]}." for name, count in events if count]
     if not trajectory.format_valid and not found and not trajectory.failed:
         found.append("The format was found invalid; the rollout doesn't say why.")
     return found

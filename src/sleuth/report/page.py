@@ -1,7 +1,7 @@
 """Puts the page together: one file, its scripts and styles inlined, allowed by their hashes and nothing else.
 
-The sources in ``page/`` are modules of the language. A page that is opened from disk may load no file beside it, so they
-become one script here; their imports and exports are what this needs to know of them.
+The sources in ``page/`` are modules of the language. A page that is opened from disk may load no file beside it, so
+they become one script here; their imports and exports are what this needs to know of them.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def render(data: Mapping[str, Any], *, live: int | None = None) -> str:
         data: of :func:`sleuth.report.collect.collect`.
         live: seconds after which the page loads itself anew, for a run that goes on.
 
-    Text of models and retrievers is in the page as base64 alone, which no parser of HTML can take for anything else; the
-    page writes it as text nodes. The policy of the page lets nothing load, run or be sent but its own two scripts.
+    Text of models and retrievers is in the page as base64 alone, which no parser of HTML can take for anything else;
+    the page writes it as text nodes. The page's policy lets nothing run but its own two scripts, and nothing load.
     """
     style = f"{_read('vendor/uplot/uPlot.min.css')}\n" + "\n".join(_read(f"page/{name}") for name in STYLES)
     vendor, script = _read("vendor/uplot/uPlot.iife.min.js"), bundle()

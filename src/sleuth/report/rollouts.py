@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sleuth.errors import UserError
 from sleuth.jsonl import read_jsonl
+from sleuth.recipes.schema import Recipe
 from sleuth.report.explain import Rewarding
 from sleuth.report.rollout_rows import BLOCK, COLUMNS, Blocks, Questions, Reader, row
 from sleuth.report.selection import GroupKey, Selection, select
@@ -17,6 +18,10 @@ from sleuth.report.sources import Kind, Source, spread, step_files
 from sleuth.report.token_texts import find_codec
 from sleuth.rollouts import read_rollouts
 from sleuth.types import Trajectory
+
+if TYPE_CHECKING:
+    from sleuth.diagnostics.replay import RolloutReplay
+    from sleuth.objectives.compose import Objective
 
 MAX_STEP_FILES = 64
 """Step files of a run that are looked into."""
@@ -44,11 +49,16 @@ class Options:
 
 
 def collect_rollouts(
-    source: Source, options: Options, alarmed: Sequence[tuple[int | None, str]], notes: list[str]
+    source: Source,
+    recipe: Recipe | None,
+    options: Options,
+    alarmed: Sequence[tuple[int | None, str]],
+    notes: list[str],
 ) -> dict[str, Any] | None:
     """The rollouts of a run or a file; None where a run has saved none.
 
     Args:
+        recipe: the run's, None where there is none.
         alarmed: ``(step, id)`` of rollouts that alarms name, which are shown first.
 
     Raises:
@@ -57,7 +67,6 @@ def collect_rollouts(
     files = _files(source, alarmed, notes)
     if not files:
         return None
-    recipe = _recipe(source.run)
     codec, why_not = find_codec(source.run, options.tokenizer)
     if why_not:
         notes.append(f"Single tokens are not shown as text: {why_not}.")
@@ -151,15 +160,7 @@ def _batches(files: Sequence[Path], selection: Selection, *, whole_steps: bool) 
         yield from steps.values()
 
 
-def _recipe(run: Path | None) -> Any:
-    if run is None or not (run / "recipe.yaml").is_file():
-        return None
-    from sleuth.recipes.loader import load_recipe
-
-    return load_recipe(run / "recipe.yaml", check_required=False)
-
-
-def _objective(recipe: Any, options: Options) -> Any:
+def _objective(recipe: Recipe | None, options: Options) -> Objective:
     """The objective whose advantages are shown. A reference KL changes none of them and is left out."""
     from sleuth.commands.replay import objectives_of
     from sleuth.objectives import resolve
@@ -176,12 +177,12 @@ def _objective(recipe: Any, options: Options) -> Any:
 class _Replayer:
     """Replays batch after batch, and remembers why some could not be."""
 
-    def __init__(self, objective: Any) -> None:
-        self.name: str = objective.name
+    def __init__(self, objective: Objective) -> None:
+        self.name = objective.name
         self._objective = objective
         self._refused: Counter[str] = Counter()
 
-    def __call__(self, batch: Sequence[Trajectory]) -> dict[tuple[int, str], Any]:
+    def __call__(self, batch: Sequence[Trajectory]) -> dict[tuple[int, str], RolloutReplay]:
         from sleuth.diagnostics.replay import UnfitRollout, replay
 
         try:

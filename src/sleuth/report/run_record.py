@@ -1,4 +1,4 @@
-"""What a run folder says of the run itself: metrics, alarms, settings, versions, scores. Nothing here needs torch."""
+"""What a run folder says of the run itself: metrics, alarms, settings, versions, scores."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from sleuth.diagnostics import names
+from sleuth.diagnostics.alarm_rules import RULES
+from sleuth.diagnostics.alarms import find_alarms
 from sleuth.errors import UserError
+from sleuth.recipes.schema import Recipe
 from sleuth.report.numbers import number, plain
 
 MAX_STEPS = 2000
 """Steps that the charts hold; of a longer run every n-th is shown."""
 
 
-def run_record(run: Path, notes: list[str]) -> dict[str, Any]:
+def run_record(run: Path, recipe: Recipe | None, notes: list[str]) -> dict[str, Any]:
     """Everything that the page shows of a run but its rollouts; ``notes`` gets what a reader must be told.
 
     Raises:
@@ -24,15 +27,36 @@ def run_record(run: Path, notes: list[str]) -> dict[str, Any]:
     """
     records = read_records(run / "metrics.jsonl")
     summary = _read_json(run / "summary.json")
-    recipe = run / "recipe.yaml"
+    written = run / "recipe.yaml"
+    rollbacks = [_read_json(file) for file in sorted(run.glob("rollbacks/*/rollback.json"), key=_number_of_folder)]
     return {
         "metrics": metrics_table(records, notes),
-        "alarms": [plain(alarm) for alarm in read_records(run / "alarms.jsonl")],
-        "recipe": recipe.read_text(encoding="utf-8") if recipe.is_file() else None,
+        **_alarms(run / "alarms.jsonl", records, recipe),
+        "rollbacks": plain(rollbacks),
+        "recipe": written.read_text(encoding="utf-8") if written.is_file() else None,
         "environment": plain(_read_json(run / "environment.json")),
         "summary": plain(summary),
         "finished": summary is not None,
     }
+
+
+def _alarms(file: Path, records: Sequence[dict[str, Any]], recipe: Recipe | None) -> dict[str, Any]:
+    """``alarms``, each with its rule's ``title``, and ``afterwards``: whether they were found for this report only.
+
+    A run that raised none leaves no file, and neither does one that was made without alarms; the rules tell them apart.
+    """
+    raised = read_records(file)
+    found = [] if raised else find_alarms(records, recipe.diagnosis.rules if recipe else None)
+    titles = {rule.name: rule.title for rule in RULES}
+    alarms = raised or [alarm.to_dict() for alarm in found]
+    return {
+        "alarms": [plain(alarm | {"title": titles.get(str(alarm.get("rule")))}) for alarm in alarms],
+        "afterwards": bool(found),
+    }
+
+
+def _number_of_folder(file: Path) -> int:
+    return int(file.parent.name) if file.parent.name.isdigit() else 0
 
 
 def metrics_table(records: Sequence[dict[str, Any]], notes: list[str]) -> dict[str, Any]:

@@ -50,10 +50,11 @@ def select(sizes: Mapping[GroupKey, int], limit: int, wanted: Collection[GroupKe
         still = []
         for queue in _evenly(queues):
             key = next(queue, None)
-            if key is None or sizes[key] > room:
+            if key is None:
                 continue
-            kept.add(key)
-            room -= sizes[key]
+            if sizes[key] <= room:
+                kept.add(key)
+                room -= sizes[key]
             still.append(queue)
         queues = still
     rule = "whole groups, as many of every step, at even distances"

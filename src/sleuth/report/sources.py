@@ -68,7 +68,7 @@ def step_files(run: Path) -> list[tuple[int, Path]]:
 
 
 def spread(items: Sequence[int], limit: int, wanted: Sequence[int] = ()) -> list[int]:
-    """At most ``limit`` of the sorted ``items``, evenly: the first, the last, and (as far as there is room) ``wanted``."""
+    """At most ``limit`` of the sorted ``items``, evenly: first and last, and as far as there is room the ``wanted``."""
     if len(items) <= limit:
         return list(items)
     kept = [item for item in dict.fromkeys(wanted) if item in set(items)][: max(limit - 2, 0)]

@@ -59,12 +59,8 @@ def find_codec(run: Path | None, tokenizer: str | None = None) -> tuple[TokenCod
 
 def _candidates(run: Path) -> list[Path]:
     """Folders that may hold the run's tokenizer: its checkpoints, latest first, then the model that it started from."""
-    steps = [
-        (int(path.name[5:]), path)
-        for path in (run / "checkpoints").glob("step-*")
-        if path.name.removeprefix("step-").isdigit()
-    ]
-    folders = [path for _, path in sorted(steps, reverse=True)]
+    steps = (path for path in (run / "checkpoints").glob("step-*") if path.name[5:].isdigit())
+    folders = sorted(steps, key=lambda path: int(path.name[5:]), reverse=True)
     try:
         from sleuth.assembly import model_source
         from sleuth.recipes.loader import load_recipe

@@ -5,23 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from sleuth.jsonl import write_atomically
-from sleuth.report.collect import collect
-from sleuth.report.page import render
 from sleuth.report.rollouts import Options
 from sleuth.report.sources import Source
+from sleuth.report.write import write_report
 
 _WATCHED = ("metrics.jsonl", "alarms.jsonl", "summary.json", "comparison.json")
-
-
-def make(source: Source, output: Path, options: Options | None = None, *, live: int | None = None) -> dict[str, object]:
-    """Write the report of ``source``; returns what it shows. The file appears under its name only when it is whole."""
-    data = collect(source, options)
-    page = render(data, live=live)
-    with write_atomically(output) as out:
-        out.write(page.encode())
-    return data
 
 
 def watch(
@@ -29,7 +19,7 @@ def watch(
     output: Path,
     options: Options,
     every: int,
-    made: Callable[[dict[str, object]], None],
+    made: Callable[[dict[str, Any]], None],
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Make the report again whenever the run has written more, until it is finished.
@@ -46,7 +36,7 @@ def watch(
         finished = _finished(source.path)
         if now != state:
             began = time.monotonic()
-            made(make(source, output, options, live=None if finished else every))
+            made(write_report(source, output, options, live=None if finished else every))
             took = time.monotonic() - began
             state = now
         if finished:

@@ -16,8 +16,8 @@ function card(alarm, i, known) {
   const rollouts = rolloutsOf(alarm, known);
   const began = alarm.since !== null && alarm.since !== undefined && alarm.since !== alarm.step ? `, began at step ${alarm.since}` : "";
   return [
-    el("p", { class: "what" }, el("span", { class: "level" }, LEVELS[alarm.level] || String(alarm.level)), el("strong", {}, foreign(alarm.rule ?? "alarm")), ` at step ${alarm.step}${began}`),
-    el("p", {}, el("code", {}, foreign(alarm.statistic ?? "")), ` is ${short(alarm.value)}`, alarm.limit !== undefined && alarm.limit !== null ? `, limit ${short(alarm.limit)}` : "", placeOf(alarm) && ` (${placeOf(alarm)})`, "."),
+    el("p", { class: "what" }, el("span", { class: "level" }, LEVELS[alarm.level] || String(alarm.level)), el("strong", {}, foreign(alarm.title || alarm.rule || "alarm")), ` at step ${alarm.step}${began}`, alarm.givenUp && ", in steps that were given up"),
+    el("p", {}, el("code", {}, foreign(alarm.statistic ?? "")), alarm.value === null || alarm.value === undefined ? " is not finite" : ` is ${short(alarm.value)}`, alarm.limit !== undefined && alarm.limit !== null ? `, limit ${short(alarm.limit)}` : "", placeOf(alarm) && ` (${placeOf(alarm)})`, "."),
     alarm.advice && foreign(alarm.advice, "p", "advice"),
     el(
       "p",
@@ -38,7 +38,7 @@ export function levelOf(alarm) {
 
 /** A short name, for a list to choose from. */
 export function nameOf(alarm) {
-  return `${LEVELS[alarm.level] || alarm.level}: ${alarm.rule ?? alarm.statistic}, step ${alarm.step}`;
+  return `${LEVELS[alarm.level] || alarm.level}: ${alarm.title || alarm.rule || alarm.statistic}, step ${alarm.step}`;
 }
 
 function placeOf({ where }) {
@@ -51,4 +51,21 @@ export function rolloutsOf(alarm, known) {
   return (alarm.rollouts || [])
     .map((named) => (named && typeof named === "object" ? known.get(`${named.step ?? alarm.step}/${named.id}`) : known.get(`${alarm.step}/${named}`)))
     .filter(Boolean);
+}
+
+/** Alarms of steps that a later rollback gave up are told, but stand on no curve: `givenUp` marks them. */
+export function markGivenUp(run) {
+  const rollbacks = (run.rollbacks || []).length;
+  for (const alarm of run.alarms) alarm.givenUp = (alarm.rollbacks ?? rollbacks) < rollbacks;
+}
+
+export function rollbackList(rollbacks) {
+  return el(
+    "ul",
+    { class: "rollbacks" },
+    rollbacks.map(({ number, from_step: from, to_step: to, settings, before }) => {
+      const changes = Object.entries(settings || {}).filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(before?.[name]));
+      return el("li", {}, `Rollback ${number}: from step ${from} to ${to ? `the checkpoint of step ${to}` : "the start model"}`, changes.length ? [", with ", changes.map(([name, value], i) => [i ? ", " : "", el("code", {}, foreign(`${name}=${typeof value === "object" ? JSON.stringify(value) : value}`))])] : "", ".");
+    }),
+  );
 }

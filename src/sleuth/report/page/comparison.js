@@ -2,7 +2,7 @@
 
 import { figure } from "./charts.js";
 import { el, foreign } from "./dom.js";
-import { count, short } from "./numbers.js";
+import { count, fixed, fixedSigned, short } from "./numbers.js";
 
 const COLOURS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6"];
 
@@ -13,12 +13,30 @@ export function comparisonSection(report) {
   for (const cell of comparison.cells) if (!arms.includes(cell.arm)) arms.push(cell.arm);
   return [
     el("h2", { class: "unseen" }, "Comparison"),
-    el("section", { "aria-labelledby": "verdict" }, el("h2", { id: "verdict" }, "Verdict"), (comparison.verdict || []).length ? (comparison.verdict || []).map((sentence) => foreign(sentence, "p", "lede")) : el("p", { class: "quiet" }, "No verdict yet.")),
-    regimes.map((regime) => regimeSection(comparison, regime, arms)),
+    el("section", { "aria-labelledby": "verdict" }, el("h2", { id: "verdict" }, "Verdict"), verdictOf(comparison)),
     resultTable(comparison),
+    regimes.map((regime) => regimeSection(comparison, regime, arms)),
     cellsTable(comparison),
     armsTable(comparison, arms),
   ];
+}
+
+function verdictOf({ verdict, regimes }) {
+  if (!verdict?.length) return el("p", { class: "quiet" }, "No verdict yet.");
+  const names = Object.keys(regimes || {});
+  return el(
+    "ul",
+    { class: "verdict" },
+    verdict.map((sentence) => {
+      const regime = names.find((name) => sentence.startsWith(`${name}: `));
+      return el("li", {}, regime ? [el("strong", {}, foreign(regime)), " ", foreign(sentence.slice(regime.length + 2))] : foreign(sentence));
+    }),
+  );
+}
+
+/** Colour and dashes of the i-th arm: six colours, three kinds of line. */
+function line(i) {
+  return { colour: COLOURS[i % COLOURS.length], dash: [undefined, [6, 3], [2, 3]][Math.floor(i / COLOURS.length) % 3] };
 }
 
 function regimeSection(comparison, regime, arms) {
@@ -28,6 +46,9 @@ function regimeSection(comparison, regime, arms) {
   const xs = Array.from({ length: steps }, (_, i) => i + 1);
   const present = arms.filter((arm) => cells.some((cell) => cell.arm === arm));
   const settings = comparison.regimes?.[regime];
+  const rewards = cells.flatMap((cell) => cell.rewards).filter((value) => typeof value === "number");
+  const [bottom, top] = [rewards.reduce((a, b) => Math.min(a, b)), rewards.reduce((a, b) => Math.max(a, b))];
+  const lines = (comparison.table || []).filter((line) => line.regime === regime);
   return el(
     "section",
     { class: "group" },
@@ -35,8 +56,8 @@ function regimeSection(comparison, regime, arms) {
     el(
       "div",
       { class: "charts" },
-      figure({ title: "Survival", about: "Share of seeds whose reward has not collapsed.", xs: [0, ...xs], series: present.map((arm, i) => ({ label: arm, colour: COLOURS[i % 6], dash: i >= 6 ? [5, 3] : undefined, values: survival(cells.filter((cell) => cell.arm === arm), steps) })), stepped: true, range: [-0.02, 1.05] }),
-      figure({ title: "Mean reward by arm", about: "Over the seeds that have reached the step.", xs, series: present.map((arm, i) => ({ label: arm, colour: COLOURS[i % 6], dash: i >= 6 ? [5, 3] : undefined, values: across(cells.filter((cell) => cell.arm === arm), steps, mean) })) }),
+      figure({ title: "Survival", about: "Share of the runs that have not collapsed (Kaplan-Meier).", xs: [0, ...xs], series: present.map((arm, i) => ({ label: arm, ...line(i), values: survival(lines.find((line) => line.arm === arm), steps) })), stepped: true, range: [-0.02, 1.05] }),
+      figure({ title: "Mean reward by arm", about: "Over the seeds that have reached the step.", xs, series: present.map((arm, i) => ({ label: arm, ...line(i), values: across(cells.filter((cell) => cell.arm === arm), steps, mean) })) }),
       present.map((arm, i) => {
         const own = cells.filter((cell) => cell.arm === arm);
         return figure({
@@ -49,6 +70,7 @@ function regimeSection(comparison, regime, arms) {
             { label: "lowest", colour: COLOURS[i % 6], faint: true, values: across(own, steps, (values) => Math.min(...values)) },
           ],
           bands: [[0, 2]],
+          range: [Math.min(0, bottom), top * 1.05],
           alarms: own.filter((cell) => cell.onset !== null && cell.onset !== undefined).map((cell) => ({ step: cell.onset, level: "dead" })),
         });
       }),
@@ -67,34 +89,66 @@ function mean(values) {
   return values.reduce((a, b) => a + b, 0) / values.length;
 }
 
-/** Kaplan-Meier: cells that end without a collapse leave the count at their last step. */
-function survival(cells, steps) {
-  let alive = 1;
-  const out = [1];
-  for (let step = 1; step <= steps; step++) {
-    const at = cells.filter((cell) => cell.rewards.length >= step && !(cell.onset !== null && cell.onset !== undefined && cell.onset < step)).length;
-    const died = cells.filter((cell) => cell.onset === step).length;
-    if (at > 0) alive *= 1 - died / at;
-    out.push(at > 0 ? alive : null);
+/** The survival curve of a line of the table at every step from 0: it holds its value until the batch where it changes. */
+function survival(line, steps) {
+  const curve = line?.survival;
+  const out = new Array(steps + 1).fill(null);
+  if (!curve) return out;
+  const last = curve.batches[curve.batches.length - 1];
+  let at = 0;
+  for (let step = 0; step <= Math.min(steps, last); step++) {
+    while (at + 1 < curve.batches.length && curve.batches[at + 1] <= step) at += 1;
+    out[step] = curve.share[at];
   }
   return out;
+}
+
+/** How a column of the table is headed and written; columns that are not here are written as they come. */
+const COLUMNS = {
+  n: ["n", (row) => (row.planned === undefined || row.planned === row.n ? row.n : `${row.n} of ${row.planned}`)],
+  collapsed: ["Collapsed", (row) => row.collapsed],
+  onsets: ["Onsets", (row) => (row.onsets || []).join(", ") || "–"],
+  peak: ["Peak reward", (row) => interval(row.peak)],
+  final: ["Final reward", (row) => interval(row.final)],
+  survival: ["Half collapsed by", (row) => row.survival?.median ?? "–"],
+  fewer: ["Fewer collapses, p", (row) => (row.fewer ? `${short(row.fewer.p_corrected)}${row.fewer.smallest * row.fewer.tested > 0.05 ? " (too few runs to tell)" : ""}` : "–")],
+  final_against_grpo: ["Final − GRPO", (row) => interval(row.final_against_grpo, fixedSigned)],
+  final_against_tuned: ["Final − tuned GRPO", (row) => interval(row.final_against_tuned, fixedSigned)],
+};
+
+function interval(value, write = fixed) {
+  return value ? `${write(value.mean)} [${write(value.low)}, ${write(value.high)}]` : "–";
 }
 
 function resultTable(comparison) {
   const rows = comparison.table || [];
   if (!rows.length) return null;
-  const columns = [...new Set(rows.flatMap((row) => Object.keys(row)))];
-  return el("section", {}, el("h2", {}, "Table"), el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Results by regime and arm" }, el("table", { class: "figures" }, el("thead", {}, el("tr", {}, columns.map((name) => el("th", { scope: "col" }, foreign(name.replaceAll("_", " ")))))), el("tbody", {}, rows.map((row) => el("tr", {}, columns.map((name, i) => el(i ? "td" : "th", { scope: i ? null : "row", class: typeof row[name] === "string" ? "" : "number" }, foreign(cellText(row[name]))))))))));
+  const known = Object.keys(COLUMNS);
+  const columns = [...new Set(rows.flatMap((row) => Object.keys(row)))].filter((name) => !["regime", "arm", "planned"].includes(name));
+  const title = (name) => (known.includes(name) ? COLUMNS[name][0] : name.replaceAll("_", " "));
+  const text = (row, name) => (known.includes(name) ? COLUMNS[name][1](row) : cellText(row[name]));
+  return el(
+    "section",
+    {},
+    el("h2", {}, "Table"),
+    el(
+      "div",
+      { class: "scroll", tabindex: "0", role: "region", "aria-label": "Results by regime and arm" },
+      el(
+        "table",
+        { class: "figures results" },
+        el("caption", {}, "n: finished runs, which all other figures are of. Rewards: means over ten batches, then over runs, with 95 % bootstrap intervals; differences are paired by seed. p: one-sided Fisher test against plain GRPO in the regime, Holm-corrected."),
+        el("thead", {}, el("tr", {}, ["Regime", "Arm", ...columns.map(title)].map((name) => el("th", { scope: "col" }, foreign(name))))),
+        el("tbody", {}, rows.map((row, i) => el("tr", { class: i && rows[i - 1].regime !== row.regime ? "first" : "" }, el("td", {}, foreign(row.regime)), el("th", { scope: "row" }, foreign(row.arm)), columns.map((name) => el("td", {}, foreign(text(row, name))))))),
+      ),
+    ),
+  );
 }
 
-/** A number, an interval (`{mean, low, high}`, `[low, high]`), or a text. */
 function cellText(value) {
   if (value === null || value === undefined) return "–";
   if (typeof value === "number") return short(value);
-  if (typeof value === "boolean") return value ? "yes" : "no";
-  if (Array.isArray(value)) return `[${value.map((item) => (typeof item === "object" ? JSON.stringify(item) : typeof item === "number" ? short(item) : item)).join(", ")}]`;
-  if (typeof value === "object") return "mean" in value && "low" in value ? `${short(value.mean)} [${short(value.low)}, ${short(value.high)}]` : Object.entries(value).map(([name, item]) => `${name} ${cellText(item)}`).join(", ");
-  return String(value);
+  return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
 function cellsTable(comparison) {

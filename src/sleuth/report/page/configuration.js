@@ -1,7 +1,7 @@
 // What the run was: its scores, its settings, and what it ran on.
 
 import { el, foreign } from "./dom.js";
-import { fixed, signed } from "./numbers.js";
+import { fixed, fixedSigned } from "./numbers.js";
 
 export function configurationSection(report) {
   const { recipe, environment, summary } = report.run;
@@ -37,7 +37,7 @@ function scores(summary) {
     if (!before || !after) continue;
     for (const name of Object.keys(after)) {
       rows.push(
-        el("tr", {}, el("th", { scope: "row" }, foreign(`${name}, ${mode}`)), el("td", { class: "number" }, interval(before[name]?.em)), el("td", { class: "number" }, interval(after[name]?.em)), el("td", { class: "number" }, name === Object.keys(after)[0] && Object.keys(after).length === 1 ? interval(gain, signed) : "")),
+        el("tr", {}, el("th", { scope: "row" }, foreign(`${name}, ${mode}`)), el("td", { class: "number" }, interval(before[name]?.em)), el("td", { class: "number" }, interval(after[name]?.em)), el("td", { class: "number" }, name === Object.keys(after)[0] && Object.keys(after).length === 1 ? interval(gain, fixedSigned) : "")),
       );
     }
   }

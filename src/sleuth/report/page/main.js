@@ -1,5 +1,6 @@
 // Starts the page: reads the data, and shows the section that the address names.
 
+import { markGivenUp } from "./alarms.js";
 import { dropCharts } from "./charts.js";
 import { comparisonSection } from "./comparison.js";
 import { configurationSection } from "./configuration.js";
@@ -86,6 +87,7 @@ async function start() {
     rows = rowsOf(report.rollouts);
     known = new Map(rows.map((row) => [row.key, row]));
   }
+  if (report.run) markGivenUp(report.run);
   sections = sectionsOf();
   byId("title").textContent = report.title;
   byId("state").textContent = stateOf();

@@ -8,7 +8,8 @@ import { recall, remember } from "./place.js";
 const MARKS = { up: "↑ is bad", down: "↓ is bad", either: "↕ may be bad", none: "" };
 
 export function metricsSection(report) {
-  const { metrics, alarms } = report.run;
+  const { metrics } = report.run;
+  const alarms = report.run.alarms.filter((alarm) => !alarm.givenUp);
   const names = Object.keys(metrics.series).sort();
   const chart = el("div", { class: "charts one", id: "metric-chart" });
   const body = el("tbody");

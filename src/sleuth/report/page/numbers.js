@@ -25,6 +25,11 @@ export function fixed(value, places = 3) {
   return Number.isFinite(x) ? x.toFixed(places).replace("-", "−") : String(value);
 }
 
+/** With its sign, to `places`. */
+export function fixedSigned(value, places = 3) {
+  return (Number(value) > 0 ? "+" : "") + fixed(value, places);
+}
+
 export function count(n, one, many = `${one}s`) {
   return `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
 }

@@ -1,9 +1,9 @@
 // The first section: what came out, what was alarming, and the curves of the run.
 
-import { alarmList } from "./alarms.js";
+import { alarmList, rollbackList } from "./alarms.js";
 import { figure } from "./charts.js";
 import { el, foreign } from "./dom.js";
-import { count, fixed, short, signed } from "./numbers.js";
+import { count, fixed, fixedSigned, short } from "./numbers.js";
 
 export function overviewSection(report, rows, known) {
   const run = report.run;
@@ -24,7 +24,7 @@ export function overviewSection(report, rows, known) {
 export class Curves {
   constructor(run) {
     this.metrics = run.metrics;
-    this.alarms = run.alarms;
+    this.alarms = run.alarms.filter((alarm) => !alarm.givenUp);
   }
 
   has(name) {
@@ -97,7 +97,7 @@ function lede(report) {
     " before, ",
     el("strong", {}, fixed(summary.em_after)),
     ` after, on ${count(summary.questions, "test question")}`,
-    gain ? ` (gain ${signed(gain.mean)}, 95 % interval ${signed(gain.low)} to ${signed(gain.high)})` : "",
+    gain ? ` (gain ${fixedSigned(gain.mean)}, 95 % interval ${fixedSigned(gain.low)} to ${fixedSigned(gain.high)})` : "",
     ". ",
   ];
   return el("p", { class: "lede" }, scores, `${count(summary.steps ?? steps, "step")} of `, foreign(summary.objective ?? "training"), summary.seed !== undefined ? `, seed ${summary.seed}` : "", summary.seconds !== undefined ? `, ${duration(summary.seconds)}` : "", ".", summary.comparable === false ? " Training saw rows of a benchmark's development split: not comparable with published figures." : "");
@@ -126,8 +126,12 @@ function keyFigures({ metrics }) {
 }
 
 function alarmsOf(run, known) {
-  if (run.alarms.length) return alarmList(run.alarms, known);
-  return el("p", { class: "quiet" }, "Nothing was raised while this run trained. A run without alarms.jsonl may have been made without them.");
+  if (!run.alarms.length) return el("p", { class: "quiet" }, "No rule found anything in this run's metrics.");
+  return [
+    run.afterwards && el("p", { class: "quiet" }, "Found in the metrics when this report was made; nothing was raised while the run trained."),
+    alarmList(run.alarms, known),
+    run.rollbacks.length > 0 && rollbackList(run.rollbacks),
+  ];
 }
 
 function brokenValues({ metrics }) {
