@@ -132,12 +132,13 @@ def _over_baseline(*names: str) -> Look:
 
 
 def _gradient_explosion(history: History, limit: float, limits: AlarmLimits) -> Reading | None:
-    value = history.now("grad_norm")
-    recent = history.before("grad_norm")[-limits.trend :]
+    """Of the largest norm in the step where that is known: the last update's is one of many."""
+    name = "grad_norm" if history.now("grad_norm_max") is None else "grad_norm_max"
+    value, recent = history.now(name), history.before(name)[-limits.trend :]
     if value is None or len(recent) < limits.warmup:
         return None
     bound = limit * median(recent)
-    return Reading("grad_norm", value, bound, value > bound > 0)
+    return Reading(name, value, bound, value > bound > 0)
 
 
 def _likelihood_falls(history: History, limit: float, limits: AlarmLimits) -> Reading | None:
