@@ -1,13 +1,16 @@
 import json
 import math
+from pathlib import Path
+from typing import get_args
 
 import pytest
 from streams import after, stream
 
 from sleuth.diagnostics.alarm_limits import AlarmLimits, Threshold
-from sleuth.diagnostics.alarm_rules import RULES, Level
+from sleuth.diagnostics.alarm_rules import RULES, Level, table
 from sleuth.diagnostics.alarms import AlarmMonitor, find_alarms
 from sleuth.diagnostics.names import is_known
+from sleuth.recipes.schema import AlarmAction
 
 ONSET = 21
 
@@ -201,3 +204,9 @@ def test_a_single_batch_counts_at_once_and_has_no_baseline():
     monitor = AlarmMonitor(single=True)
     record = stream(1, ratio__pos__q01=after(1, 0.05), entropy=after(1, 9.0))[0]
     assert [a.rule for a in monitor.observe(record)] == ["low_tail"]
+
+
+def test_the_docs_hold_the_table_of_rules_and_every_setting():
+    docs = (Path(__file__).parents[2] / "docs" / "diagnosis.md").read_text(encoding="utf-8")
+    assert table() in docs
+    assert all(f"`{action}`" in docs for action in get_args(AlarmAction))

@@ -267,3 +267,18 @@ RULES: tuple[Rule, ...] = (
     Rule("not_finite", Level.DEAD, "numbers are no longer finite", ("loss", "grad_norm"), _not_finite),
 )  # fmt: skip
 """All rules, mildest level first. Their order is the order in which a step's alarms are raised."""
+
+
+def table() -> str:
+    """The rules as a Markdown table; docs hold it word for word."""
+    limits, reasons = AlarmLimits(), AlarmLimits.rules()
+    rows = [
+        f"| `{rule.name}` | {rule.level} | {rule.title} | {limits.of(rule.name).limit:g} | "
+        f"{limits.of(rule.name).hits} of {limits.of(rule.name).window} | {reasons[rule.name]} |"
+        for rule in RULES
+    ]
+    head = [
+        "| rule | level | it found | limit | steps | what is compared, and why there |",
+        "|---|---|---|--:|---|---|",
+    ]
+    return "\n".join([*head, *rows])
