@@ -166,7 +166,7 @@ def calibrate(
     if parameters.soften:
         out = soften(advantages, torch.where(counts, turns, -1), scores)
         softened = len(_turns_with((out != advantages) & counts, turns))
-        penalties = [1 - row[turn] if (row := scores[i]) else 1.0 for i, turn in penalised]
+        penalties = [1 - own[turn] if (own := scores[i]) else 1.0 for i, turn in penalised]
     ratios: list[float] = []
     if parameters.rebalance != "none":
         scope = counts

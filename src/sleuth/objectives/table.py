@@ -125,7 +125,7 @@ TABLE: dict[str, Entry] = {
         Entry(
             "dapo",
             "surrogate",
-            "clip-higher, token mean, and groups without signal left out of the step",
+            "clip-higher, token mean, and groups without signal left out of the step or copied over",
             "arXiv 2503.14476",
             "ppo_clip with clip_high > clip_low, over tokens of groups whose rewards are not all equal",
             parameters.DAPO,
