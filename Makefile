@@ -10,7 +10,7 @@ CORE     := tests/agent tests/diagnostics tests/examples tests/objectives tests/
 # One thread a worker: two workers with two threads each would mostly wait for one another.
 PYTEST   := -m pytest -n 2 --dist loadfile
 
-.PHONY: setup train test lint bench clean
+.PHONY: setup train test browser lint bench clean
 
 setup: $(VENV)/.done $(VERL)/.done
 
@@ -35,9 +35,16 @@ $(VERL)/.done: pyproject.toml constraints-verl.txt
 train: $(VENV)/.done
 	$(BIN)/sleuth train laptop
 
-test: setup lint
+test: setup browser lint
 	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST)
 	OMP_NUM_THREADS=1 $(VERL_BIN)/python $(PYTEST) $(CORE)
+
+# The report's pages are tested in Chromium. Without one those tests are skipped, and say so.
+browser:
+	@command -v chromium > /dev/null || { \
+		[ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && echo "Installing Chromium for the report's tests." && \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium > /dev/null; \
+	} || echo "No Chromium: the tests of the report's pages will be skipped."
 
 lint: $(VENV)/.done
 	$(BIN)/ruff check src tests benchmarks
@@ -51,6 +58,7 @@ bench: $(VENV)/.done
 	$(BIN)/python -m benchmarks.step laptop trainer.steps=25
 	$(BIN)/python -m benchmarks.diagnosis laptop
 	$(BIN)/python -m benchmarks.objectives
+	$(BIN)/python -m benchmarks.report
 
 clean:
 	rm -rf $(VENV) $(VERL) .mypy_cache .pytest_cache .ruff_cache build dist

@@ -63,7 +63,7 @@ SUMMARY = {"questions": 0, "steps": 20, "seconds": 1.0, "checkpoint": "checkpoin
 @pytest.fixture
 def trained(monkeypatch, example):
     """`sleuth train` with the training left out: it writes the example's run folder, and ends as told."""
-    import sleuth.training.run
+    from sleuth.training import run as training
 
     def end_by(error=None):
         def fake(recipe, folder, *, resume):
@@ -72,7 +72,7 @@ def trained(monkeypatch, example):
                 raise error
             return SUMMARY
 
-        monkeypatch.setattr(sleuth.training.run, "train", fake)
+        monkeypatch.setattr(training, "train", fake)
 
     return end_by
 
@@ -93,13 +93,13 @@ def test_a_run_that_an_alarm_stopped_has_its_report_too(sleuth, tmp_path, traine
 
 
 def test_a_report_that_fails_is_said_and_loses_nothing(sleuth, tmp_path, trained, monkeypatch):
-    import sleuth.report.write
+    from sleuth.report import write
 
     def fail(*arguments, **more):
         raise ValueError("no room\nat all")
 
     trained()
-    monkeypatch.setattr(sleuth.report.write, "write_report", fail)
+    monkeypatch.setattr(write, "write_report", fail)
     code, out, error = sleuth("train", "laptop", "-o", tmp_path / "run")
     assert code == 0
     assert "20 steps" in out

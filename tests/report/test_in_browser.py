@@ -32,8 +32,8 @@ INK = """canvas => {
 
 
 NAMELESS = """() => {
-  const named = (node) =>
-    node.getAttribute("aria-label") || node.getAttribute("aria-labelledby") || node.labels?.length || node.textContent.trim();
+  const said = (node) => node.getAttribute("aria-label") || node.getAttribute("aria-labelledby");
+  const named = (node) => said(node) || node.labels?.length || node.textContent.trim();
   const wanted = "main :is(button, a, input, select, [role=img], [role=region]), header button";
   return [...document.querySelectorAll(wanted)].filter((node) => !named(node)).map((node) => node.outerHTML);
 }"""
