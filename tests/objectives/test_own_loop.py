@@ -86,7 +86,7 @@ import sys
 import torch
 import torch.distributed
 before = set(sys.modules)
-from sleuth.objectives import conditional_kl, llds, signbalance_advantages
+from sleuth.objectives import conditional_kl, llds, signbalance_advantages, step_weights
 from sleuth.objectives.aggregation import StepTotals
 from sleuth.objectives.surrogates import ppo_clip
 from sleuth.objectives.tokens import Tokens
@@ -96,6 +96,7 @@ loss = ppo_clip(Tokens.build(logp, old, a, mask))[0].sum() / StepTotals.of(mask)
 loss = loss + conditional_kl(logp, old, a, mask) + llds(logp, old, a, mask)
 loss.backward()
 signbalance_advantages(torch.tensor([1.0, 0.0]), torch.tensor([0, 0]))
+step_weights(a, old, old + 0.1, mask, torch.tensor([False, True]))
 ours = {name.split(".")[0] for name in set(sys.modules) - before}
 print(sorted(ours - set(sys.stdlib_module_names)))
 """

@@ -186,10 +186,12 @@ def calibrate(
     )
 
 
-def _turns_with(tokens: Tensor, turns: Tensor) -> list[list[int]]:
+def _turns_with(tokens: Tensor, turns: Tensor) -> list[tuple[int, int]]:
     """Row and turn, once each, of these tokens (B, T)."""
-    pairs = torch.stack([tokens.nonzero()[:, 0], turns[tokens]], dim=1)
-    return torch.unique(pairs, dim=0).tolist() if len(pairs) else []
+    width = int(turns.max()) + 1 if turns.numel() else 1
+    row, _ = tokens.nonzero(as_tuple=True)
+    # One number a pair: sorting pairs is many times slower.
+    return [divmod(pair, width) for pair in torch.unique(row * width + turns[tokens]).tolist()]
 
 
 def _sums(advantages: Tensor) -> tuple[float, float]:

@@ -11,14 +11,17 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log1p
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from sleuth.errors import UserError
-from sleuth.objectives.parameters import SSPO, Granularity
 from sleuth.objectives.turns import policy_stretches, turns_in_mask, turns_of
 from sleuth.types import Trajectory
+
+if TYPE_CHECKING:
+    from sleuth.objectives.parameters import SSPO, Granularity
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +154,11 @@ def weigh(
     teacher_logp: Tensor | None = None,
 ) -> StepWeights:
     """The weights of these rollouts; arguments and errors are those of :func:`reshape`."""
-    parameters = parameters or SSPO()
+    if parameters is None:
+        # Not above: `step_weights` in a loop of one's own needs torch alone.
+        from sleuth.objectives.parameters import SSPO
+
+        parameters = SSPO()
     mask = mask.bool()
     turns = turns_of(trajectories, mask)
     incorrect = [_is_incorrect(t, parameters.correct_reward) for t in trajectories]
