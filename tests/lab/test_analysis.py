@@ -29,7 +29,9 @@ def test_a_line_counts_means_and_tests_its_runs():
     assert (cure.collapsed, cure.fewer.p) == (0, 0.05)
     assert cure.survival.batches[-1] == 16  # 20 batches, the last 4 not to be told
     assert cure.final_against_grpo.mean == pytest.approx(0.4)
+    assert cure.final_differs.p == 0.1
     assert cure.final_against_tuned.mean == pytest.approx(-0.2)
+    assert cure.final_differs_from_tuned.tested == 2  # the cure and GRPO at stress
     assert table["stable", "grpo"].final_against_tuned is None
 
 

@@ -155,7 +155,7 @@ def killed(trajectories):
         trajectory.reward = 1.0
 
 def broken(trajectories):
-    raise RuntimeError("the reward\\nserver is gone")
+    raise SystemExit("the reward\\nserver is gone")
 """
 
 
@@ -179,7 +179,7 @@ def test_a_crashed_run_keeps_its_error_and_loses_no_other(recipe, tmp_path, monk
         "missing": Status.FAILED,
     }
     assert "killed by SIGKILL" in results["killed"].error
-    assert results["broken"].error == "RuntimeError: the reward server is gone"
+    assert results["broken"].error == "SystemExit: the reward server is gone"
     assert "Traceback" in (folder / results["broken"].run / "log.txt").read_text()
     assert "/no/model" in results["missing"].error
     shown = capsys.readouterr()

@@ -5,12 +5,12 @@ Every figure is of whole runs: the unit that is counted, resampled and tested is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sleuth.evaluation.statistics import Interval, bootstrap_interval, paired_difference
-from sleuth.lab.collapses import CollapseTest, corrected, fewer_collapses
+from sleuth.lab.exact_tests import ExactTest, corrected, different_means, fewer_collapses
 from sleuth.lab.results import Result, Status
 from sleuth.lab.settings import BASELINE
 from sleuth.lab.survival import Survival, survival
@@ -26,9 +26,9 @@ class Line:
         peak, final: mean over runs with its bootstrap interval; None without a finished run.
         survival: share of runs that have not collapsed, by batch.
         fewer: test of "fewer collapses than plain GRPO in this regime"; None for GRPO itself and where either has no
-            run.
+            run. ``final_differs``: test of "another final reward" between the same runs.
         final_against_grpo: final reward minus plain GRPO's in this regime, over the seeds that both have.
-        final_against_tuned: the same against plain GRPO in the tuned regime.
+        final_against_tuned, final_differs_from_tuned: the same against plain GRPO in the tuned regime.
     """
 
     regime: str
@@ -41,8 +41,10 @@ class Line:
     peak: Interval | None = None
     final: Interval | None = None
     survival: Survival | None = None
-    fewer: CollapseTest | None = None
+    fewer: ExactTest | None = None
+    final_differs: ExactTest | None = None
     final_against_grpo: Interval | None = None
+    final_differs_from_tuned: ExactTest | None = None
     final_against_tuned: Interval | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -53,7 +55,7 @@ class Line:
 def analyse(results: Iterable[Result], regimes: Iterable[str], arms: Sequence[str], tuned: str) -> list[Line]:
     """The lines of the table, regime by regime; an arm without a run has n = 0.
 
-    Tests are corrected for the number of arms that were tested in the same regime (Holm).
+    Tests are corrected (Holm) for the arms that were tested in the same regime, and those against tuned GRPO for all.
     """
     by_line: dict[tuple[str, str], list[Result]] = {}
     for result in results:
@@ -70,11 +72,17 @@ def analyse(results: Iterable[Result], regimes: Iterable[str], arms: Sequence[st
             if arm != BASELINE:
                 line = _with_tests(line, done.get((regime, arm), []), grpo)
             if (regime, arm) != (tuned, BASELINE):
-                against = paired_finals(tuned_grpo, done.get((regime, arm), []))
-                line = replace(line, final_against_tuned=against)
+                own = done.get((regime, arm), [])
+                line = replace(
+                    line,
+                    final_against_tuned=paired_finals(tuned_grpo, own),
+                    final_differs_from_tuned=_finals_differ(own, tuned_grpo),
+                )
             block.append(line)
-        lines += _with_correction(block)
-    return lines
+        for test in ("fewer", "final_differs"):
+            block = _with_correction(block, test)
+        lines += block
+    return _with_correction(lines, "final_differs_from_tuned")
 
 
 def paired_finals(baseline: Sequence[Result], runs: Sequence[Result]) -> Interval | None:
@@ -115,11 +123,17 @@ def _with_tests(line: Line, runs: Sequence[Result], grpo: Sequence[Result]) -> L
     return replace(
         line,
         fewer=fewer_collapses(line.collapsed, line.n, lost, len(grpo)),
+        final_differs=_finals_differ(runs, grpo),
         final_against_grpo=paired_finals(grpo, runs),
     )
 
 
-def _with_correction(block: Sequence[Line]) -> list[Line]:
-    tests = {line.arm: line.fewer for line in block if line.fewer is not None}
-    after: Mapping[str, CollapseTest] = corrected(tests)
-    return [replace(line, fewer=after.get(line.arm)) for line in block]
+def _finals_differ(runs: Sequence[Result], grpo: Sequence[Result]) -> ExactTest | None:
+    ours, theirs = ([run.final for run in of if run.final is not None] for of in (runs, grpo))
+    return different_means(ours, theirs) if ours and theirs else None
+
+
+def _with_correction(lines: Sequence[Line], test: str) -> list[Line]:
+    found = {str(i): getattr(line, test) for i, line in enumerate(lines) if getattr(line, test) is not None}
+    after = corrected(found)
+    return [replace(line, **{test: after.get(str(i))}) for i, line in enumerate(lines)]

@@ -7,16 +7,30 @@ from typing import TYPE_CHECKING
 from sleuth.evaluation.statistics import Interval
 from sleuth.lab.analysis import Line
 from sleuth.lab.comparison import Comparison
+from sleuth.lab.exact_tests import ExactTest
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-HEADER = ("regime", "arm", "n", "collapsed", "onset", "p", "peak", "final", "final - GRPO", "final - tuned GRPO")
+HEADER = (
+    "regime",
+    "arm",
+    "n",
+    "collapsed",
+    "onset",
+    "p fewer",
+    "peak",
+    "final",
+    "final - GRPO",
+    "p final",
+    "final - tuned GRPO",
+)
 
 LEGEND = (
-    "n: finished runs. collapsed: of these; onset: batch by which half of the runs have collapsed. p: one-sided Fisher "
-    "test of fewer collapses than plain GRPO in the same regime, Holm-corrected within it. peak, final: 10-batch mean "
-    "rewards, mean over runs with 95 % bootstrap intervals; differences are paired by seed."
+    "n: finished runs. collapsed: of these; onset: batch by which half of the runs have collapsed. p fewer: one-sided "
+    "Fisher test of fewer collapses than plain GRPO in the same regime. peak, final: 10-batch mean rewards, mean over "
+    "runs with 95 % bootstrap intervals; differences are paired by seed. p final: two-sided permutation test of the "
+    "final reward against plain GRPO in the same regime. Both are Holm-corrected for the arms of the regime."
 )
 
 
@@ -52,7 +66,7 @@ def markdown(comparison: Comparison) -> str:
             *(f"* {sentence}" for sentence in comparison.verdict),
             "",
             "| " + " | ".join(HEADER) + " |",
-            "|---|---|" + "--:|" * 4 + "---|" * 4,
+            "|---|---|" + "--:|" * 4 + "---|" * 5,
             *("| " + " | ".join(row(line)) + " |" for line in comparison.lines),
             "",
             LEGEND,
@@ -76,14 +90,21 @@ def row(line: Line) -> list[str]:
         n,
         f"{line.collapsed}" if line.n else "–",
         f"{median}" if median is not None else "–",
-        f"{line.fewer.p_corrected:.2g}" if line.fewer is not None else "–",
-        *(_level(interval) for interval in (line.peak, line.final)),
-        *(_difference(interval) for interval in (line.final_against_grpo, line.final_against_tuned)),
+        _p(line.fewer),
+        _level(line.peak),
+        _level(line.final),
+        _difference(line.final_against_grpo),
+        _p(line.final_differs),
+        _difference(line.final_against_tuned),
     ]
 
 
 def _settings(settings: dict) -> str:
     return " with " + ", ".join(f"{key}={value}" for key, value in settings.items()) if settings else ""
+
+
+def _p(test: ExactTest | None) -> str:
+    return "–" if test is None else f"{test.p_corrected:.2g}"
 
 
 def _level(interval: Interval | None) -> str:

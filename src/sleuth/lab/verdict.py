@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sleuth.evaluation.statistics import Interval
 from sleuth.lab.analysis import Line
-from sleuth.lab.collapses import CollapseTest, runs_needed
+from sleuth.lab.exact_tests import ExactTest, seeds_needed
 from sleuth.lab.results import Result, Status
 from sleuth.lab.settings import BASELINE
-
-ENOUGH = 5
-"""Pairs of runs from which on an interval that leaves 0 out is called a difference. With n pairs of which nothing is
-true, all n lie on the same side once in 2^(n - 1): of three pairs once in four."""
 
 
 def verdict(lines: Sequence[Line], results: Sequence[Result], tuned: str) -> list[str]:
@@ -29,7 +25,7 @@ def verdict(lines: Sequence[Line], results: Sequence[Result], tuned: str) -> lis
             continue
         sentences.append(f"{regime}: {_of_grpo(grpo)}")
         if others:
-            sentences += [f"{regime}: {text}" for text in (*_of_collapses(grpo, others), *_of_finals(others))]
+            sentences += [f"{regime}: {text}" for text in (*_of_collapses(grpo, others), *_of_finals(grpo, others))]
     sentences += _of_tuned_grpo(lines, tuned)
     sentences += _of_gaps(lines, results)
     return sentences or ["No run has finished yet."]
@@ -44,56 +40,58 @@ def _of_grpo(grpo: Line) -> str:
 
 
 def _of_collapses(grpo: Line, others: Sequence[Line]) -> list[str]:
-    tests: dict[str, CollapseTest] = {line.arm: line.fewer for line in others if line.fewer is not None}
-    lines = {line.arm: line for line in others}
-    tested = f", corrected for {len(tests)} arms" if len(tests) > 1 else ""
+    tests = {line.arm: line.fewer for line in others if line.fewer is not None}
+    counts = {line.arm: f"{line.collapsed} of {line.n}" for line in others}
     if not grpo.collapsed:
-        collapsing = [f"{line.arm} ({line.collapsed} of {line.n})" for line in others if line.collapsed]
+        collapsing = [f"{line.arm} ({counts[line.arm]})" for line in others if line.collapsed]
         prevented = "GRPO doesn't collapse, so no cure can show that it prevents collapses"
         return [f"{prevented}; {_list(collapsing)} did collapse." if collapsing else f"{prevented}."]
     texts = []
-    decided = {arm: test for arm, test in tests.items() if test.decided}
+    decided = [f"{arm} ({counts[arm]}, p {test.p_corrected:.2g})" for arm, test in tests.items() if test.decided]
     if decided:
-        shown = [
-            f"{arm} ({lines[arm].collapsed} of {lines[arm].n}, p {t.p_corrected:.2g})" for arm, t in decided.items()
-        ]
-        texts.append(f"fewer collapses than plain GRPO (Fisher's exact test, one-sided{tested}): {_list(shown)}.")
-    undecided = {arm: test for arm, test in tests.items() if not test.decided}
-    hopeless = [arm for arm, test in undecided.items() if not test.decidable]
+        how = f"Fisher's exact test, one-sided{_corrected_for(tests)}"
+        texts.append(f"fewer collapses than plain GRPO ({how}): {_list(decided)}.")
+    hopeless = _hopeless(tests)
     if hopeless:
-        first = undecided[hopeless[0]]
-        n = lines[hopeless[0]].n
-        by_chance = f"{first.smallest:.2g}" + (
-            f", {min(first.smallest * first.tested, 1):.2g} corrected" if tested else ""
-        )
+        first = tests[hopeless[0]]
+        n = next(line.n for line in others if line.arm == hopeless[0])
         texts.append(
-            f"the collapses can't decide about {_list(hopeless)}: with {_runs(n)} against {grpo.n}, of which GRPO lost "
-            f"{grpo.collapsed}, even no collapse at all has a one-sided p of {by_chance}. At least "
-            f"{runs_needed(first.tested)} seeds are needed, more if GRPO survives some; more seeds of plain GRPO alone "
-            "help every arm."
+            f"collapses can't decide about {_arms(hopeless, tests)}: with {_runs(n)} against {grpo.n}, of which GRPO "
+            f"lost {grpo.collapsed}, even no collapse at all has {_smallest(first, 'one')}. "
+            f"{_more_seeds(seeds_needed(first.tested))}"
         )
-    rest = [f"{arm} ({lines[arm].collapsed} of {lines[arm].n})" for arm in undecided if arm not in hopeless]
+    rest = [f"{arm} ({counts[arm]})" for arm, test in tests.items() if not test.decided and arm not in hopeless]
     if rest:
         texts.append(f"not shown to collapse less often than plain GRPO: {_list(rest)}.")
     return texts
 
 
-def _of_finals(others: Sequence[Line]) -> list[str]:
-    pairs = {line.arm: line.final_against_grpo for line in others if line.final_against_grpo is not None}
-    few = [arm for arm, difference in pairs.items() if difference.n < ENOUGH]
-    told = {arm: difference for arm, difference in pairs.items() if difference.n >= ENOUGH}
-    higher = [f"{arm} {_difference(d)}" for arm, d in told.items() if d.low > 0]
-    lower = [f"{arm} {_difference(d)}" for arm, d in told.items() if d.high < 0]
-    same = [f"{arm} {_difference(d)}" for arm, d in told.items() if d.low <= 0 <= d.high]
+def _of_finals(grpo: Line, others: Sequence[Line]) -> list[str]:
+    lines = {line.arm: line for line in others if line.final is not None}
+    tests = {arm: line.final_differs for arm, line in lines.items() if line.final_differs is not None}
+    assert grpo.final is not None
     texts = []
-    if higher:
-        texts.append(f"higher final reward than plain GRPO, by {_list(higher)}.")
-    if lower:
-        texts.append(f"lower final reward than plain GRPO, by {_list(lower)}.")
-    if same:
-        texts.append(f"final reward not told apart from plain GRPO's: {_list(same)}.")
-    if few:
-        texts.append(f"fewer than {ENOUGH} seeds, too few to tell final rewards apart: {_list(few)}.")
+    for word, above in (("higher", True), ("lower", False)):
+        told = [
+            f"{arm} {_level(lines[arm].final)} (p {test.p_corrected:.2g})"
+            for arm, test in tests.items()
+            if test.decided and (_mean(lines[arm]) > grpo.final.mean) is above
+        ]
+        if told:
+            how = f"permutation test, two-sided{_corrected_for(tests)}"
+            texts.append(f"{word} final reward than plain GRPO ({how}): {_list(told)}.")
+    hopeless = _hopeless(tests)
+    if hopeless:
+        first = tests[hopeless[0]]
+        n = next(line.n for line in others if line.arm == hopeless[0])
+        texts.append(
+            f"final rewards can't decide about {_arms(hopeless, tests)}: with {_runs(n)} against {grpo.n} even the "
+            f"clearest difference has {_smallest(first, 'two')}. {_more_seeds(seeds_needed(first.tested, sides=2))}"
+        )
+    rest = [arm for arm, test in tests.items() if not test.decided and arm not in hopeless]
+    if rest:
+        shown = [f"{arm} {_level(lines[arm].final)}" for arm in rest]
+        texts.append(f"final reward not told apart from plain GRPO's: {_list(shown)}.")
     return texts
 
 
@@ -102,18 +100,20 @@ def _of_tuned_grpo(lines: Sequence[Line], tuned: str) -> list[str]:
     rivals = [line for line in lines if line.regime != tuned and line.arm != BASELINE and line.final is not None]
     if grpo is None or grpo.final is None or not rivals:
         return []
-    best = max(rivals, key=lambda line: line.final.mean if line.final is not None else 0.0)
-    assert best.final is not None
-    against = best.final_against_tuned
-    where = f"the best arm at another setting is {best.arm} at {best.regime} with {_level(best.final)}"
-    start = f"Plain GRPO in its tuned regime ({tuned}) ends at {_level(grpo.final)}; {where}"
-    if against is None or against.n < ENOUGH:
-        return [f"{start}. They share too few seeds to be told apart."]
-    if against.high < 0:
-        return [f"{start}, {_difference(against)}: the plain learning rate beats every cure at the higher ones."]
-    if against.low > 0:
-        return [f"{start}, {_difference(against)}: it beats plain GRPO at its tuned learning rate."]
-    return [f"{start}, {_difference(against)}: not told apart."]
+    best = max(rivals, key=_mean)
+    test = best.final_differs_from_tuned
+    start = (
+        f"Plain GRPO in its tuned regime ({tuned}) ends at {_level(grpo.final)}; the best arm at another setting is "
+        f"{best.arm} at {best.regime} with {_level(best.final)}"
+    )
+    if test is None or (not test.decided and not test.decidable):
+        return [f"{start}. So few runs can't tell the two apart."]
+    p = f"(permutation test, two-sided, corrected for {test.tested} comparisons: p {test.p_corrected:.2g})"
+    if not test.decided:
+        return [f"{start}: not told apart {p}."]
+    if _mean(best) > grpo.final.mean:
+        return [f"{start}: better than plain GRPO at its tuned learning rate {p}."]
+    return [f"{start}: plain GRPO at its tuned learning rate beats every cure at the others {p}."]
 
 
 def _of_gaps(lines: Iterable[Line], results: Sequence[Result]) -> list[str]:
@@ -130,12 +130,35 @@ def _of_gaps(lines: Iterable[Line], results: Sequence[Result]) -> list[str]:
     return texts
 
 
-def _level(interval: Interval) -> str:
-    return f"{interval.mean:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
+def _hopeless(tests: Mapping[str, ExactTest]) -> list[str]:
+    return [arm for arm, test in tests.items() if not test.decided and not test.decidable]
 
 
-def _difference(interval: Interval) -> str:
-    return f"{interval.mean:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
+def _arms(some: Sequence[str], tests: Mapping[str, ExactTest]) -> str:
+    return "any arm" if len(some) == len(tests) > 1 else _list(some)
+
+
+def _smallest(test: ExactTest, sides: str) -> str:
+    after = f", {min(test.smallest * test.tested, 1):.2g} corrected for {test.tested} arms" if test.tested > 1 else ""
+    return f"a {sides}-sided p of {test.smallest:.2g}{after}"
+
+
+def _more_seeds(needed: int) -> str:
+    return f"At least {needed} seeds an arm are needed; more of plain GRPO alone help every arm."
+
+
+def _corrected_for(tests: Mapping[str, ExactTest]) -> str:
+    return f", corrected for {len(tests)} arms" if len(tests) > 1 else ""
+
+
+def _mean(line: Line) -> float:
+    assert line.final is not None
+    return line.final.mean
+
+
+def _level(interval: Interval | None) -> str:
+    assert interval is not None
+    return f"{interval.mean:.3f}" + (f" [{interval.low:.3f}, {interval.high:.3f}]" if interval.n > 1 else "")
 
 
 def _runs(n: int) -> str:

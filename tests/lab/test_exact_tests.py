@@ -1,11 +1,12 @@
-"""Exact tests of collapse counts, by numbers counted by hand."""
+"""Exact tests, by numbers counted by hand."""
 
 from fractions import Fraction
+from itertools import combinations
 from math import comb
 
 import pytest
 
-from sleuth.lab.collapses import corrected, fewer_collapses, runs_needed
+from sleuth.lab.exact_tests import corrected, different_means, fewer_collapses, seeds_needed
 
 
 def test_three_runs_against_three_reach_one_in_twenty_at_best():
@@ -54,5 +55,35 @@ def test_what_is_decided_alone_may_not_be_among_many():
 
 @pytest.mark.parametrize(("arms", "seeds"), [(1, 3), (2, 4), (14, 6)])
 def test_seeds_needed(arms, seeds):
-    assert runs_needed(arms) == seeds
+    assert seeds_needed(arms) == seeds
     assert arms / comb(2 * seeds, seeds) <= 0.05 < arms / comb(2 * seeds - 2, seeds - 1)
+
+
+def test_final_rewards_that_do_not_overlap_have_the_smallest_p_of_a_permutation_test():
+    # Of the comb(6, 3) = 20 ways to deal six runs out, two are as far apart: this one and its mirror image.
+    test = different_means([0.5, 0.6, 0.7], [0.1, 0.2, 0.3])
+    assert test.p == test.smallest == 0.1
+    assert not test.decidable
+
+
+def test_every_way_to_deal_out_the_runs_is_counted():
+    # The six pairs of {1, 2, 4, 5} sum to 3, 5, 6, 6, 7 and 9; but for the two sixes all are as far from 6 as 1 + 4 is.
+    assert different_means([1, 4], [2, 5]).p == pytest.approx(4 / 6)
+    as_far = sum(abs(sum(three) - 10.5) >= 1.5 for three in combinations([1, 2, 6, 3, 4, 5], 3))
+    assert different_means([1, 2, 6], [3, 4, 5]).p == pytest.approx(as_far / 20)
+
+
+def test_more_runs_of_grpo_alone_help():
+    few, many = [0.1, 0.2, 0.15, 0.12, 0.18], [0.1, 0.2, 0.15, 0.12, 0.18, 0.11, 0.13, 0.14, 0.16, 0.17]
+    cure = [0.5, 0.6, 0.55, 0.52, 0.58]
+    assert different_means(cure, few).p == pytest.approx(2 / 252)
+    assert different_means(cure, many).p == pytest.approx(2 / 3003)
+
+
+def test_equal_runs_do_not_differ_and_single_runs_can_not():
+    assert different_means([0.3, 0.3], [0.3, 0.3]).p == 1.0
+    assert different_means([0.9], [0.1, 0.1, 0.1]).p == 1.0
+
+
+def test_two_sided_tests_need_more_seeds():
+    assert [seeds_needed(arms, sides=2) for arms in (1, 14)] == [4, 6]
