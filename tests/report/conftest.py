@@ -127,22 +127,27 @@ def browser() -> Iterator[Any]:
 
 @dataclass
 class Opened:
-    """A report in the browser. ``trouble``: what a good report never causes."""
+    """A report in the browser. ``trouble``: what a good report never causes.
+
+    The page forbids what Playwright's ``wait_for_function`` does to it, so waiting is for selectors.
+    """
 
     page: Any
     trouble: list[str] = field(default_factory=list)
 
     def found(self) -> str:
         """How many rollouts pass the filters, as the page says it."""
-        self.page.wait_for_function("!document.querySelector('.found').textContent.startsWith('Searching')")
+        self.page.wait_for_selector(".found:not(:has-text('Searching'))")
         return self.page.inner_text(".found")
 
-    def asked(self) -> str:
+    def asked(self, rollout: str = "") -> str:
+        """What the open rollout says it is; waits until it is this one."""
+        self.page.wait_for_selector(f'.detail .where:has-text("{rollout}")')
         return self.page.inner_text(".detail .where")
 
-    def go(self, section: str) -> None:
-        self.page.evaluate(f"location.hash = '#{section}'")
-        self.page.wait_for_selector(f"body[data-section={section.split('/')[0]}]")
+    def current(self, key: str) -> None:
+        """Waits until this row of the list is the one that is open."""
+        self.page.wait_for_selector(f'.rows tr[aria-current][data-key="{key}"]')
 
 
 @pytest.fixture
