@@ -16,7 +16,8 @@ ONSET = 21
 
 WRONG = {
     "low_tail": {"ratio__pos__q01": after(ONSET, 0.05)},
-    "lost_tokens": {"ratio__pos__min": after(ONSET, 1e-6)},
+    "sinking_tokens": {"ratio__pos__below_0_p_8": after(ONSET, 0.1)},
+    "lost_tokens": {"ratio__pos__min": after(ONSET, 1e-9)},
     "negative_burst": {"ratio__neg__max": after(ONSET, 220.0)},
     "sequence_drift": {"sequence__pos__below_0_p_9": after(ONSET, 0.4)},
     "likelihood_falls": {

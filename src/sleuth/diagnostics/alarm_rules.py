@@ -235,6 +235,8 @@ NO_ANSWER = ("share/no_answer", "share/truncated")
 RULES: tuple[Rule, ...] = (
     Rule("low_tail", Level.EARLY, "ratios of positive tokens sink in the tail", ("ratio/pos/q01",),
          _below("ratio/pos/q01")),
+    Rule("sinking_tokens", Level.EARLY, "many positive tokens lose a fifth of their probability within a step",
+         ("ratio/pos/below_0.8",), _above("ratio/pos/below_0.8")),
     Rule("lost_tokens", Level.EARLY, "single positive tokens lose nearly all of their probability",
          ("ratio/pos/min",), _below("ratio/pos/min")),
     Rule("negative_burst", Level.EARLY, "a negative token's ratio explodes", ("ratio/neg/max",),
