@@ -36,7 +36,7 @@ INK = """canvas => {
 NAMELESS = """() => {
   const said = (node) => node.getAttribute("aria-label") || node.getAttribute("aria-labelledby");
   const named = (node) => said(node) || node.labels?.length || node.textContent.trim();
-  const wanted = "main :is(button, a, input, select, [role=img], [role=region]), header button";
+  const wanted = "main :is(button, a, input, select, [role=img], [role=region]), header button:not([hidden])";
   return [...document.querySelectorAll(wanted)].filter((node) => !named(node)).map((node) => node.outerHTML);
 }"""
 """Elements that need a name and have none."""
@@ -527,7 +527,7 @@ def test_a_comparison_shows_arms_survival_table_and_verdict(open_report, tmp_pat
     for canvas in page.locator("figure.chart canvas").all():
         assert len(canvas.evaluate(INK)) > 10
     page.get_by_text("Runs (13)").click()
-    assert page.get_by_text("<img src=x").is_visible()
+    assert page.get_by_text(HOSTILE["image"], exact=True).is_visible()
     links = page.locator("main a").evaluate_all("links => links.map(link => link.getAttribute('href'))")
     assert "./runs/stress-llds-0/report.html" in links
     assert all(link.startswith("./") and ".." not in link for link in links)

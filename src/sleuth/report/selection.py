@@ -49,12 +49,12 @@ def select(sizes: Mapping[GroupKey, int], limit: int, wanted: Collection[GroupKe
     while queues:
         still = []
         for queue in _evenly(queues):
-            key = next(queue, None)
-            if key is None:
+            following = next(queue, None)
+            if following is None:
                 continue
-            if sizes[key] <= room:
-                kept.add(key)
-                room -= sizes[key]
+            if sizes[following] <= room:
+                kept.add(following)
+                room -= sizes[following]
             still.append(queue)
         queues = still
     rule = "whole groups, as many of every step, at even distances"
