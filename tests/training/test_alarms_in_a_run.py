@@ -10,6 +10,8 @@ from sleuth.rollouts import read_rollouts
 from sleuth.training.run import train
 from sleuth.training.run_folder import RunFolder
 
+pytestmark = pytest.mark.slow
+
 STEPS = 6
 
 COLLAPSE = [
