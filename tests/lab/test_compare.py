@@ -149,13 +149,12 @@ def test_an_export_holds_every_metric_and_gives_the_same_table(finished, tmp_pat
 CRASHES = """
 import os, signal
 
-def killed(trajectories):
+def killed(trajectory):
     if not os.path.exists(os.environ["MENDED"]):
         os.kill(os.getpid(), signal.SIGKILL)
-    for trajectory in trajectories:
-        trajectory.reward = 1.0
+    return 1.0
 
-def broken(trajectories):
+def broken(trajectory):
     raise SystemExit("the reward\\nserver is gone")
 """
 
@@ -196,14 +195,18 @@ def test_a_crashed_run_keeps_its_error_and_loses_no_other(recipe, tmp_path, monk
 
 def test_a_comparison_that_is_killed_goes_on_where_it_was(recipe, tmp_path):
     folder = tmp_path / "comparison"
-    whole = multiprocessing.get_context("fork").Process(target=compare, args=(recipe, folder, "trainer.steps=6"))
+    whole = multiprocessing.get_context("fork").Process(
+        target=compare, args=(recipe, folder, "trainer.steps=6"), kwargs={"seeds": "1"}
+    )
     whole.start()
     _until(lambda: any(folder.glob("cells/*/*/*/checkpoints/step-2/trainer_state.json")))
     whole.kill()
     whole.join()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "run_cells", lambda *args: None)
-        _until(lambda: compare(recipe, folder, "trainer.steps=6") == 0)  # the runs in work end with their parent
+        _until(
+            lambda: compare(recipe, folder, "trainer.steps=6", seeds="1") == 0
+        )  # the runs in work end with their parent
     assert Status.TODO in statuses(folder).values()
     begun = [path for path in folder.glob("cells/*/*/*/metrics.jsonl") if not (path.parent / "summary.json").exists()]
     head = {path: path.read_text().splitlines()[0] for path in begun}
@@ -223,7 +226,7 @@ def test_ctrl_c_leaves_everything_to_be_resumed(recipe, tmp_path, monkeypatch, c
         os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(runner.Display, "finished", interrupt)
-    assert compare(recipe, folder) == 130
+    assert compare(recipe, folder, seeds="1") == 130
     assert f"stopped; the same command goes on with {folder}" in capsys.readouterr().err
     left = list(statuses(folder).values())
     assert Status.DONE in left
