@@ -41,6 +41,24 @@ def test_it_is_made_when_the_run_has_written_more_and_once_more_at_its_end(run_f
     assert all(seconds >= 5 for seconds in slept)
 
 
+def test_a_comparison_is_watched_until_every_run_has_ended(tmp_path):
+    def write(*statuses):
+        cells = [{"regime": "r", "arm": "a", "seed": i, "status": status} for i, status in enumerate(statuses)]
+        (tmp_path / "comparison.json").write_text(json.dumps({"cells": cells}))
+
+    looks = []
+
+    def sleep(seconds):
+        looks.append(seconds)
+        write("done", "failed" if len(looks) == 2 else "running")
+
+    write("done", "todo")
+    made = []
+    watch(find_source(tmp_path), tmp_path / "report.html", Options(), 1, made.append, sleep)
+    assert len(looks) == 2
+    assert [cell["status"] for cell in made[-1]["comparison"]["cells"]] == ["done", "failed"]
+
+
 def test_the_page_is_the_same_for_the_same_data(run_folder):
     from sleuth.report.collect import collect
 

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sleuth.report.comparison_record import comparison_record
 from sleuth.report.rollouts import Options
-from sleuth.report.sources import Source
+from sleuth.report.sources import Kind, Source
 from sleuth.report.write import write_report
 
 _WATCHED = ("metrics.jsonl", "alarms.jsonl", "summary.json", "comparison.json")
+_ENDED = ("done", "failed")
 
 
 def watch(
@@ -33,7 +35,7 @@ def watch(
     while True:
         now = _state(source.path)
         took = 0.0
-        finished = _finished(source.path)
+        finished = _finished(source)
         if now != state:
             began = time.monotonic()
             made(write_report(source, output, options, live=None if finished else every))
@@ -50,5 +52,8 @@ def _state(folder: Path) -> list[tuple[str, int, int]]:
     return [(name, stat.st_size, stat.st_mtime_ns) for name, path in found if path.is_file() and (stat := path.stat())]
 
 
-def _finished(folder: Path) -> bool:
-    return (folder / "summary.json").is_file()
+def _finished(source: Source) -> bool:
+    """Whether nothing more will come: a run has its summary, of a comparison every run is done or has failed."""
+    if source.kind is Kind.COMPARISON:
+        return all(cell.get("status") in _ENDED for cell in comparison_record(source.path)["cells"])
+    return (source.path / "summary.json").is_file()

@@ -28,7 +28,8 @@ export function dropCharts() {
  * @param series: `[{label, values, colour, dash, points, faint, description}]`, values null where there are none.
  * @param bands: `[[upper, lower]]`, indices into `series`: the area between is shaded.
  * @param alarms: `[{step, since, level, rule, …}]`, drawn as lines. `lines`: values drawn across, such as 1.
- * @param scale: "linear", or "auto": logarithmic where values spread widely. `xlabel`: what xs count.
+ * @param scale: "linear", or "auto": logarithmic where values spread widely. `range`: lowest and highest value in sight.
+ * @param xlabel: what xs count.
  */
 export function figure({ title, about, xs, series, bands = [], alarms = [], lines = [], scale = "linear", xlabel = "step", stepped = false, range = null }) {
   const shown = series.filter((one) => one.values.some((value) => value !== null && value !== undefined));
@@ -100,11 +101,11 @@ class Chart {
         cursor: { sync: { key: "steps" }, y: false, points: { size: 6 }, drag: { x: true, y: false } },
         scales: {
           x: { time: false, range: (u, low, high) => (low === high ? [low - 1, high + 1] : [low, high]) },
-          y: log ? { distr: 3, range: logRange } : { range: (u, low, high) => this.range || padded(low, high, this.lines) },
+          y: log ? { distr: 3, range: (u, low, high) => this.range || logRange(low, high) } : { range: (u, low, high) => this.range || padded(low, high, this.lines) },
         },
         axes: [
           { ...axis, grid: { show: false }, size: 28, space: 60, values: (u, values) => values.map((v) => (Number.isInteger(v) ? String(v) : "")) },
-          { ...axis, size: 52, space: 32, ...(log ? { splits: logSplits, filter: (u, splits) => splits } : {}), values: (u, values) => values.map((v) => (v === null ? "" : short(v))) },
+          { ...axis, size: widthOf, space: 32, ...(log ? { splits: logSplits, filter: (u, splits) => splits } : {}), values: (u, values) => values.map((v) => (v === null ? "" : short(v))) },
         ],
         series: [{}, ...this.series.map((one, i) => this.lineOf(one, i))],
         bands: this.bands.map(([upper, lower]) => ({
@@ -227,6 +228,11 @@ function lastOf(values) {
   return -1;
 }
 
+/** Room for the longest label of the vertical axis. */
+function widthOf(u, labels) {
+  return Math.max(44, 18 + 6.5 * (labels || []).reduce((most, label) => Math.max(most, label.length), 0));
+}
+
 function padded(low, high, lines) {
   if (low === null || high === null) return [0, 1];
   for (const line of lines) {
@@ -234,14 +240,14 @@ function padded(low, high, lines) {
     high = Math.max(high, line);
   }
   if (low === high) {
-    const room = Math.abs(low) * 0.1 || 1;
-    return [low === 0 ? 0 : low - room, high + room];
+    if (low === 0) return [0, 1];
+    return low > 0 ? [0, low * 1.5] : [low * 1.5, 0];
   }
   const room = (high - low) * 0.06;
   return [low >= 0 && low - room < 0 ? 0 : low - room, high + room];
 }
 
-function logRange(u, low, high) {
+function logRange(low, high) {
   if (low === null || high === null || !(low > 0)) return [0.1, 10];
   return low === high ? [low / 2, high * 2] : [low / 1.15, high * 1.15];
 }

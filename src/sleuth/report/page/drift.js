@@ -72,7 +72,19 @@ function tail(curves, sign, words) {
     alarms: curves.alarms,
     lines: [1],
     scale: "auto",
+    range: inSight(curves, name),
   });
+}
+
+/** Lowest and highest may lie decades off; they are drawn as far as ten times beyond the 1 % and 99 % quantiles. */
+function inSight(curves, name) {
+  const all = (stat) => (curves.metrics.series[name(stat)] || []).filter((value) => value !== null);
+  const least = (values) => values.reduce((a, b) => Math.min(a, b), 1);
+  const most = (values) => values.reduce((a, b) => Math.max(a, b), 1);
+  if (!all("q01").length || !all("q99").length) return null;
+  const low = Math.max(least(all("min")), least(all("q01")) / 10, 1e-9);
+  const high = Math.min(most(all("max")), most(all("q99")) * 10);
+  return low < high ? [low / 1.15, high * 1.15] : null;
 }
 
 /** The splits of a sign that the run has a statistic for: `{kinds: [...], turns: [...]}`. */

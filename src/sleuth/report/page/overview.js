@@ -53,10 +53,11 @@ export function group(title, figures, layout = "") {
 }
 
 function outcome(curves) {
-  const same = curves.has("em") && curves.has("reward") && curves.metrics.series.em.every((value, i) => value === curves.metrics.series.reward[i]);
+  const { series } = curves.metrics;
+  const same = (name) => curves.has(name) && curves.has("reward") && series[name].every((value, i) => value === series.reward[i]);
   return [
-    curves.figure("Reward", ["reward", ...(same ? [] : [["em", { colour: "--c2" }]]), ["f1", { faint: true, colour: "--c4" }]], {
-      about: same ? "The reward is exact match." : "Means over the rollouts of a step.",
+    curves.figure("Reward", ["reward", ...(same("em") ? [] : [["em", { colour: "--c2" }]]), ...(same("f1") ? [] : [["f1", { faint: true, colour: "--c4" }]])], {
+      about: same("em") ? "The reward is exact match." : "Means over the rollouts of a step.",
     }),
     curves.figure("Dev questions", [["dev/em", { points: true }], ["dev/f1", { points: true, colour: "--c2" }]], { about: "Scored every few steps; they decide which checkpoint is kept." }),
     curves.figure("Groups without signal", ["zero_variance_groups"], { about: "All rewards of the group are equal, so nothing is learnt from it." }),

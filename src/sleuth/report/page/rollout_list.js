@@ -80,9 +80,9 @@ export class RolloutList {
   }
 
   table() {
-    const head = (name, title, className = "") =>
-      el("th", { scope: "col", class: className, data: { sort: name } }, el("button", { type: "button", on: { click: () => this.sortBy(name) } }, title));
-    this.headers = el("tr", {}, head("step", "Step"), head("question", "Question and answer"), head("reward", "Reward", "number"), head("lowest", "Low r", "number"));
+    const head = (name, title, className = "", about = null) =>
+      el("th", { scope: "col", class: className, data: { sort: name } }, el("button", { type: "button", title: about, on: { click: () => this.sortBy(name) } }, title));
+    this.headers = el("tr", {}, head("step", "Step"), head("question", "Question and answer"), head("reward", "Reward", "number"), head("lowest", "Low r", "number", "Lowest probability ratio of a token"));
     this.body = el("tbody");
     this.end = el("button", { type: "button", class: "quiet-button more", hidden: true, on: { click: () => this.draw() } }, "Show more");
     new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && this.draw(), { rootMargin: "600px" }).observe(this.end);
