@@ -156,16 +156,16 @@ class CorpusDigest:
     def __init__(self, *before: str) -> None:
         self._digest = hashlib.sha256()
         for text in before:
-            self._add(text)
+            self.add_text(text)
 
     def add(self, document: Document, part: str | None = None) -> None:
         for value in (document.id, document.title, document.text, part):
-            self._add(value)
+            self.add_text(value)
 
     def hexdigest(self) -> str:
         return self._digest.hexdigest()
 
-    def _add(self, value: str | None) -> None:
+    def add_text(self, value: str | None) -> None:
         # Each field goes in with its length, so that no two lists of fields look the same; None differs from "".
         data = b"" if value is None else value.encode()
         self._digest.update(f"{-1 if value is None else len(data)}:".encode() + data)
