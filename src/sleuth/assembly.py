@@ -251,17 +251,25 @@ def build_retriever(recipe: Recipe, world: Any = None) -> tuple[Retriever, str |
     """
     kind, settings = recipe.retriever.kind, recipe.retriever.settings
     corpus = recipe.retriever.corpus or (str(world.corpus) if world is not None else None)
+    where, prefix = f"recipe {recipe.name}", "retriever.settings"
     if kind == "bm25":
         from sleuth.retrieval.bm25 import BM25Retriever, BM25Settings
         from sleuth.retrieval.corpus import read_corpus
 
         if corpus is None:
             raise UserError("no passages to search; name a file of passages: corpus=passages.jsonl")
-        checked = validated(BM25Settings, settings, where=f"recipe {recipe.name}", prefix="retriever.settings")
+        checked = validated(BM25Settings, settings, where=where, prefix=prefix)
         passages = read_corpus(corpus)
         return BM25Retriever(passages, checked), passages.hash
+    if kind == "index":
+        from sleuth.retrieval.index import open_index
+
+        if corpus is None:
+            raise UserError("no index to search; name its folder: retriever.corpus=DIR")
+        index = open_index(corpus, settings)
+        return index, index.corpus_hash
     if ":" not in kind:
-        raise UserError(f"retriever.kind={kind!r} is not known; write bm25, or your own module:function")
+        raise UserError(f"retriever.kind={kind!r} is not known; write bm25, index, or your own module:function")
     retriever = _call(kind, "retriever.kind", corpus=corpus, **settings)
     if not isinstance(retriever, Retriever):
         raise UserError(f"retriever.kind={kind} gave a {type(retriever).__name__} without a method search(requests, k)")

@@ -84,9 +84,11 @@ class RetrieverSettings(Settings):
     """Where passages come from.
 
     Attributes:
-        kind: ``bm25`` (in process), or a user's own factory ``module:function``, called with ``corpus`` (the path or
-            None) and the ``settings`` as keyword arguments.
-        corpus: a JSONL file in Search-R1's format; not needed with ``world``.
+        kind: ``bm25`` (in process), ``index`` (a folder that ``sleuth index`` built), ``http`` (a server), or a user's
+            own factory ``module:function``, called with ``corpus`` (the path or None) and the ``settings`` as keyword
+            arguments. docs/retrieval.md has them all.
+        corpus: passages (a JSONL file, a parquet file, a folder of texts, …), or the index folder; not needed with
+            ``world`` or ``http``.
         settings: the kind's own (``k1``, ``b``, ``stopwords`` for bm25).
     """
 
