@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-EXTRAS := trl,parquet,gguf,dev
+EXTRAS := trl,parquet,gguf,tantivy,dense,fast,serve,http,dev
 
 .PHONY: setup train test lint bench clean
 

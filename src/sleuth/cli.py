@@ -227,6 +227,29 @@ def build_index(
     )
 
 
+@app.command()
+def serve(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="An index folder that `sleuth index` built.")],
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    workers: Annotated[int, typer.Option(min=1, help="Processes; the index is shared memory.")] = 1,
+    k: Annotated[int, typer.Option(min=1, max=100, help="Passages where a request names no number.")] = 3,
+    dialect: Annotated[
+        str, typer.Option(help="Of /retrieve: auto, search-r1, zerosearch or browsecomp-plus.")
+    ] = "auto",
+    reranker: Annotated[str | None, typer.Option(help="Cross-encoder: folder, hub name or module:function.")] = None,
+    reranked: Annotated[int | None, typer.Option(min=1, help="Passages that the reranker reads; 50.")] = None,
+    probes: Annotated[int | None, typer.Option(min=1, help="(dense) Lists looked into; the index's own.")] = None,
+    device: Annotated[str | None, typer.Option(help="Where encoder and reranker run, such as cuda.")] = None,
+) -> None:
+    """Serve an index over HTTP, to Sleuth and to other trainers."""
+    from sleuth.commands import serve as command
+
+    values = {"reranker": reranker, "reranked": reranked, "probes": probes, "device": device}
+    settings = {name: value for name, value in values.items() if value is not None}
+    command.serve(folder, host=host, port=port, workers=workers, k=k, dialect=dialect, settings=settings)
+
+
 @data_app.command(name="check")
 def check_data(
     source: Annotated[str, typer.Argument(metavar="FILE", help="A question set: file, folder or `datasets` name.")],
