@@ -268,8 +268,14 @@ def build_retriever(recipe: Recipe, world: Any = None) -> tuple[Retriever, str |
             raise UserError("no index to search; name its folder: retriever.corpus=DIR")
         index = open_index(corpus, settings)
         return index, index.corpus_hash
+    if kind == "http":
+        from sleuth.retrieval.client.http import HTTPRetriever, HTTPSettings
+
+        server = HTTPRetriever(validated(HTTPSettings, settings, where=where, prefix=prefix))
+        server.check()
+        return server, server.corpus_hash
     if ":" not in kind:
-        raise UserError(f"retriever.kind={kind!r} is not known; write bm25, index, or your own module:function")
+        raise UserError(f"retriever.kind={kind!r} is not known; write bm25, index, http, or your own module:function")
     retriever = _call(kind, "retriever.kind", corpus=corpus, **settings)
     if not isinstance(retriever, Retriever):
         raise UserError(f"retriever.kind={kind} gave a {type(retriever).__name__} without a method search(requests, k)")

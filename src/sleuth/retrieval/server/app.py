@@ -15,7 +15,7 @@ from typing import Any
 
 from sleuth.errors import UserError
 from sleuth.retrieval.engine import Hits
-from sleuth.retrieval.index import open_index
+from sleuth.retrieval.index import IndexRetriever, open_index
 from sleuth.retrieval.manifest import MANIFEST
 from sleuth.retrieval.server.batching import Batcher, QueueFull
 from sleuth.retrieval.server.dialects import (
@@ -28,7 +28,6 @@ from sleuth.retrieval.server.dialects import (
     read_pages,
 )
 from sleuth.retrieval.server.metrics import Metrics
-from sleuth.retrieval.store import PassageStore
 
 TOKEN = "SLEUTH_RETRIEVER_TOKEN"
 """Environment variable with the token that clients have to send, if there is one."""
@@ -134,15 +133,15 @@ class RetrievalApp:
         s = self.settings
         ask = read_ask(path, body, default_k=s.k, limits=s.limits, dialect=s.dialect)
         found = await self._batcher.submit(ask.queries, ask.k)
-        store, hits = found[0][0] if found else index.store, [hits for _, hits in found]
+        index, hits = found[0][0] if found else index, [hits for _, hits in found]
         self.metrics.queries.inc(len(ask.queries))
         self.metrics.empty.inc(sum(not found for found in hits))
-        return 200, ask.answer(store, hits), _JSON
+        return 200, ask.answer(index.store, hits), [*_JSON, (b"x-sleuth-corpus", index.corpus_hash.encode())]
 
-    def _search(self, queries: Sequence[str], k: int) -> list[tuple[PassageStore, Hits]]:
-        # Rows mean something in their own store only, and the index may be exchanged before they are looked up.
+    def _search(self, queries: Sequence[str], k: int) -> list[tuple[IndexRetriever, Hits]]:
+        # Rows mean something in their own index only, and it may be exchanged before they are looked up.
         index = self._index
-        return [(index.store, hits) for hits in index.rows(queries, k)]
+        return [(index, hits) for hits in index.rows(queries, k)]
 
     async def _body(self, scope: dict[str, Any], receive: Receive) -> bytes:
         parts: list[bytes] = []
