@@ -78,6 +78,16 @@ class BM25Retriever:
                     results[position].documents = [replace(document, score=score) for document, score in found]
         return results
 
+    def page(self, name: str) -> list[Document]:
+        """The passages of one page, in the order of the corpus: all with this title, or with that of this id.
+
+        Pages of all parts are one: a corpus whose parts must not know of each other has no use for pages.
+        """
+        documents = self.corpus.documents
+        title = next((d.title for d in documents if d.id == name), name)
+        same = [d for d in documents if title and d.title == title]
+        return same or [d for d in documents if d.id == name]
+
     def prepare(self, parts: Iterable[str | None]) -> None:
         """Build the indexes of these parts (None: of the whole corpus) now, so that no search has to wait for one."""
         for part in parts:

@@ -239,6 +239,8 @@ def test_our_server_and_our_client_fit_together(tmp_path, corpus, monkeypatch):
         assert [[d.id for d in r.documents] for r in search(one, *queries, k=1)] == [
             ["sao"], ["paris-2"], ["sao"], [], [], ["paris"],
         ]  # fmt: skip
+        assert [(d.title, d.text.count("\n\n")) for d in one.page("paris-2")] == [("Paris", 1)]
+        assert one.page("no such page") == []
         found = search(one, "Beyoncé")[0].documents[0]
         assert found.text == 'A city in Brazil.\nBeyoncé — "Queen B" — sang there in 2010.'
         server.stop()

@@ -23,6 +23,32 @@ def read_answer(body: bytes, queries: int, k: int) -> list[list[Document]]:
     Raises:
         WrongAnswer: anything else.
     """
+    result = _result(body)
+    if len(result) != queries:
+        raise WrongAnswer(f"{len(result)} lists for {queries} queries")
+    return [_documents(found, k) for found in result]
+
+
+def read_page(body: bytes) -> list[Document]:
+    """The page in an answer to ``POST /access`` with one name: one document, or none where there is no such page.
+
+    Raises:
+        WrongAnswer: anything else.
+    """
+    result = _result(body)
+    if len(result) != 1:
+        raise WrongAnswer(f"{len(result)} pages for one name")
+    page = result[0]
+    if page is None:
+        return []
+    page = {"page": page} if isinstance(page, str) else page
+    text = page.get("page") if isinstance(page, dict) else None
+    if not isinstance(text, str):
+        raise WrongAnswer("a page has no text")
+    return [Document(str(page.get("id", "")), str(page.get("title", "")), replace_surrogates(text))]
+
+
+def _result(body: bytes) -> list[Any]:
     try:
         content = json.loads(body)
     except (ValueError, RecursionError):
@@ -32,9 +58,7 @@ def read_answer(body: bytes, queries: int, k: int) -> list[list[Document]]:
     result = content.get("result") if isinstance(content, dict) else None
     if not isinstance(result, list):
         raise WrongAnswer('the answer has no list under "result"')
-    if len(result) != queries:
-        raise WrongAnswer(f"{len(result)} lists for {queries} queries")
-    return [_documents(found, k) for found in result]
+    return result
 
 
 def _documents(found: Any, k: int) -> list[Document]:

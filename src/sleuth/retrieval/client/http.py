@@ -1,4 +1,4 @@
-"""A retriever behind a URL: our own server, or any that speaks Search-R1's ``POST /retrieve``.
+"""A retriever behind a URL: our own server, any that speaks Search-R1's ``POST /retrieve``, or what a Wire speaks to.
 
 A search ends within its budget, whatever the server does, and each request has one of three outcomes: passages, nothing
 found, or failed with a reason. Reasons are short and ours: what a broken server wrote never goes anywhere.
@@ -12,14 +12,14 @@ import os
 import threading
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from sleuth.errors import UserError
 from sleuth.retrieval.analysis import clean_query
-from sleuth.retrieval.client.answers import WrongAnswer, read_answer
+from sleuth.retrieval.client.answers import WrongAnswer, read_answer, read_page
 from sleuth.retrieval.client.cache import ResultCache
 from sleuth.retrieval.client.circuit import CircuitBreaker
 from sleuth.types import Document, SearchRequest, SearchResult
@@ -77,6 +77,45 @@ class HTTPSettings(BaseModel):
         return value.rstrip("/")
 
 
+class Wire(Protocol):
+    """How one kind of server is asked and read."""
+
+    def request(self, queries: Sequence[str], k: int) -> tuple[str, str, dict[str, Any]]:
+        """Method, URL and httpx's arguments of one call."""
+        ...
+
+    def read(self, content: bytes, queries: int, k: int) -> list[list[Document]]:
+        """The passages for each query; raises :class:`sleuth.retrieval.client.answers.WrongAnswer`."""
+        ...
+
+    def quota_used_up(self, status: int, content: bytes) -> bool:
+        """Whether a refusal means that no more calls may be made, or not now."""
+        ...
+
+
+class SearchR1Wire:
+    """``POST /retrieve`` with a batch of queries."""
+
+    def __init__(self, url: str, token_variable: str) -> None:
+        self.url, self._token_variable = url, token_variable
+
+    def headers(self) -> dict[str, str]:
+        token = os.environ.get(self._token_variable)
+        sent = {"authorization": f"Bearer {token}"} if token else {}
+        return {"content-type": "application/json", **sent}
+
+    def request(self, queries: Sequence[str], k: int) -> tuple[str, str, dict[str, Any]]:
+        body = {"queries": list(queries), "topk": k, "return_scores": True}
+        content = json.dumps(body, ensure_ascii=False).encode()
+        return "POST", self.url, {"content": content, "headers": self.headers()}
+
+    def read(self, content: bytes, queries: int, k: int) -> list[list[Document]]:
+        return read_answer(content, queries, k)
+
+    def quota_used_up(self, status: int, content: bytes) -> bool:
+        return status == 429
+
+
 class CallFailed(Exception):
     """A call that brought no passages.
 
@@ -100,7 +139,7 @@ class HTTPRetriever:
         UserError: httpx, tenacity or diskcache isn't installed, or the cache can't be used.
     """
 
-    def __init__(self, settings: HTTPSettings) -> None:
+    def __init__(self, settings: HTTPSettings, wire: Wire | None = None) -> None:
         try:
             import httpx
             import tenacity
@@ -109,7 +148,9 @@ class HTTPRetriever:
         self._httpx, self._tenacity = httpx, tenacity
         self.settings = settings
         base = settings.url.removesuffix("/retrieve")
-        self.url, self._health = f"{base}/retrieve", f"{base}/health"
+        self.url, self._health, self._access = f"{base}/retrieve", f"{base}/health", f"{base}/access"
+        self._ours = SearchR1Wire(self.url, settings.token_variable)
+        self._wire = wire or self._ours
         self.corpus_hash: str | None = None
         self._cache = (
             ResultCache(Path(settings.cache).expanduser(), settings.cache_megabytes) if settings.cache else None
@@ -147,6 +188,14 @@ class HTTPRetriever:
                     results[position].documents = list(found)
         return results
 
+    def page(self, name: str) -> list[Document]:
+        """The page behind a passage, by ``POST /access``; nothing if the server has no such page.
+
+        Raises:
+            CallFailed: the server failed.
+        """
+        return self._run(self._page(name))
+
     def check(self) -> None:
         """Make sure that there is a server that answers.
 
@@ -170,7 +219,7 @@ class HTTPRetriever:
         """Passages, or the reason of a failure, for each query."""
         found: dict[str, list[Document] | str] = {}
         corpus = self._corpus_key() if self._cache is not None else None
-        if corpus is None and self._cache is not None and queries:
+        if corpus is None and self._cache is not None and queries and self._wire is self._ours:
             await self._learn_corpus()
             corpus = self._corpus_key()
         if self._cache is not None and corpus is not None:
@@ -240,16 +289,16 @@ class HTTPRetriever:
         Raises:
             CallFailed: no passages came of it.
         """
-        body = json.dumps({"queries": queries, "topk": k, "return_scores": True}, ensure_ascii=False).encode()
-        headers = {"content-type": "application/json", **self._token()}
-        status, sent, content = await self._request("POST", self.url, content=body, headers=headers)
+        method, url, what = self._wire.request(queries, k)
+        status, sent, content = await self._request(method, url, **what)
         if status != 200:
             wait = sent.get("retry-after", "")
             seconds = min(float(wait), _LONGEST_WAIT) if wait.isdigit() else 0.0
-            what = "quota used up (HTTP 429)" if status == 429 else f"HTTP {status}"
-            raise CallFailed(f"{what} from the server", again=status in _AGAIN, wait=seconds)
+            quota = self._wire.quota_used_up(status, content)
+            said = f"quota used up (HTTP {status})" if quota else f"HTTP {status}"
+            raise CallFailed(f"{said} from the server", again=status in _AGAIN, wait=seconds)
         try:
-            answers = read_answer(content, len(queries), k)
+            answers = self._wire.read(content, len(queries), k)
         except WrongAnswer as wrong:
             raise CallFailed(str(wrong), again=True) from None
         self.corpus_hash = sent.get(CORPUS_HEADER, self.corpus_hash)
@@ -278,11 +327,18 @@ class HTTPRetriever:
         except TimeoutError:
             raise CallFailed(f"no whole answer within {self.settings.timeout:g} s", again=True) from None
         except (self._httpx.HTTPError, self._httpx.InvalidURL, OSError) as error:
-            raise CallFailed(f"{type(error).__name__} from {self.url}", again=True) from None
+            raise CallFailed(f"{type(error).__name__} from {urlsplit(url).netloc}", again=True) from None
 
-    def _token(self) -> dict[str, str]:
-        token = os.environ.get(self.settings.token_variable)
-        return {"authorization": f"Bearer {token}"} if token else {}
+    async def _page(self, name: str) -> list[Document]:
+        body = json.dumps({"urls": [clean_query(name)]}, ensure_ascii=False).encode()
+        async with asyncio.timeout(self.settings.budget):
+            status, _, content = await self._request("POST", self._access, content=body, headers=self._ours.headers())
+        if status != 200:
+            raise CallFailed(f"HTTP {status} from the server", again=status in _AGAIN)
+        try:
+            return read_page(content)
+        except WrongAnswer as wrong:
+            raise CallFailed(str(wrong), again=True) from None
 
     # The server as such ----------------------------------------------------------------------------------------------
 
@@ -299,7 +355,7 @@ class HTTPRetriever:
 
     async def _learn_corpus(self) -> None:
         try:
-            status, _, content = await self._request("GET", self._health, headers=self._token())
+            status, _, content = await self._request("GET", self._health, headers=self._ours.headers())
             said = json.loads(content)
             if status == 200 and isinstance(said, dict) and isinstance(said.get("corpus_hash"), str):
                 self.corpus_hash = said["corpus_hash"]
