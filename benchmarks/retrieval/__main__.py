@@ -24,6 +24,7 @@ from typing import Any
 
 from benchmarks.retrieval import generated
 from benchmarks.retrieval.load import Load, run_clients, send_batch
+from benchmarks.retrieval.overhead import beyond_the_engine
 from benchmarks.retrieval.processes import Server
 
 from sleuth.jsonl import read_jsonl, write_jsonl
@@ -101,8 +102,9 @@ def measure(kind: str, corpus: str, queries: list[str], folder: Path, args: argp
     index = open_index(folder)
     found["passages"] = len(index)
     found["engine"] = engine(index, queries)
+    found["beyond_the_engine"] = beyond_the_engine(folder, queries)
     expected = {q: first(index, q) for q in queries}
-    found["serving"] = serving(folder, queries, expected, found["engine"], args)
+    found["serving"] = serving(folder, queries, expected, args)
     return found
 
 
@@ -132,7 +134,7 @@ def engine(index: IndexRetriever, queries: list[str]) -> dict[str, float]:
 
 
 def serving(
-    folder: Path, queries: list[str], expected: dict[str, str | None], alone: dict[str, float], args: argparse.Namespace
+    folder: Path, queries: list[str], expected: dict[str, str | None], args: argparse.Namespace
 ) -> dict[str, Any]:
     """Rounds in which the two servers take turns."""
     servers = {"ours": Server.ours(folder), "plain": Server.plain(folder)}
@@ -147,10 +149,8 @@ def serving(
                     server.host, server.port, queries, expected, clients=args.clients, seconds=args.seconds
                 )
                 singles = server.cpu_seconds() - before
-                before, batches = server.cpu_seconds(), 6
-                wall = min(send_batch(server.host, server.port, queries[:512]) for _ in range(batches))
-                per_batch = (server.cpu_seconds() - before) / batches
-                rounds[name].append(numbers(load, singles, per_batch, wall, alone, len(set(queries[:512]))))
+                wall = min(send_batch(server.host, server.port, queries[:512]) for _ in range(4))
+                rounds[name].append(numbers(load, singles, wall))
         memory = {name: server.megabytes() for name, server in servers.items()}
     finally:
         for server in servers.values():
@@ -163,15 +163,12 @@ def serving(
     ratios = {
         "throughput": ours["per_second"] / plain["per_second"],
         "p99": ours["p99_ms"] / plain["p99_ms"],
-        "cost_beyond_engine_batch": ours["beyond_batch_ms"] / plain["beyond_batch_ms"],
         "cpu_a_single_query": ours["cpu_ms"] / plain["cpu_ms"],
     }
     return {**middle, "ratios": ratios, "rounds": rounds}
 
 
-def numbers(
-    load: Load, singles: float, per_batch: float, wall: float, alone: dict[str, float], distinct: int
-) -> dict[str, float]:
+def numbers(load: Load, singles: float, wall: float) -> dict[str, float]:
     return {
         "per_second": load.per_second,
         "p50_ms": load.p50,
@@ -179,8 +176,6 @@ def numbers(
         "wrong": load.wrong,
         "cpu_ms": 1000 * singles / load.requests,
         "batch512_wall_ms": 1000 * wall,
-        "batch512_cpu_ms": 1000 * per_batch,
-        "beyond_batch_ms": max(1000 * per_batch - distinct * alone["batch_cpu_ms"], 0.01),
     }
 
 

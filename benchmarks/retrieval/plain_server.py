@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 
 from sleuth.retrieval.corpus import joined_contents
-from sleuth.retrieval.index import open_index
+from sleuth.retrieval.index import IndexRetriever, open_index
 from sleuth.types import SearchRequest
 
 
@@ -27,9 +27,8 @@ class Query(BaseModel):
     return_scores: bool = False
 
 
-def application(folder: Path) -> FastAPI:
+def application(index: IndexRetriever) -> FastAPI:
     """One route: a batch in, a batch out."""
-    index = open_index(folder)
     app = FastAPI()
 
     @app.post("/retrieve")
@@ -48,7 +47,7 @@ def application(folder: Path) -> FastAPI:
 def main() -> None:
     bound = socket.socket()
     bound.bind(("127.0.0.1", 0))
-    app = application(Path(sys.argv[1]))
+    app = application(open_index(Path(sys.argv[1])))
     print(f"at http://127.0.0.1:{bound.getsockname()[1]}", file=sys.stderr, flush=True)
     uvicorn.Server(uvicorn.Config(app, log_level="warning")).run([bound])
 

@@ -101,15 +101,19 @@ class PassageStore:
 
     def line(self, row: int) -> bytes:
         """The passage's line without its newline: a JSON object."""
-        start = int(self._ends[row - 1]) if row else 0
-        return self._text[start : int(self._ends[row]) - 1]
+        start = self._ends.item(row - 1) if row else 0
+        return self._text[start : self._ends.item(row) - 1]
 
     def fields(self, row: int) -> tuple[bytes, bytes, bytes]:
         """Id, title and text as UTF-8 JSON strings without their quotes."""
+        line, title, text = self.located(row)
+        return line[len(_HEAD) : title - len(_TITLE)], line[title : text - len(_TEXT)], line[text:-2]
+
+    def located(self, row: int) -> tuple[bytes, int, int]:
+        """The passage's line, and where in it the title and the text begin."""
         line = self.line(row)
-        identity, _, rest = line[len(_HEAD) : -2].partition(_TITLE)
-        title, _, text = rest.partition(_TEXT)
-        return identity, title, text
+        title = line.index(_TITLE) + len(_TITLE)
+        return line, title, line.index(_TEXT, title - 1) + len(_TEXT)
 
     def document(self, row: int, score: float | None = None) -> Document:
         identity, title, text = self.fields(row)

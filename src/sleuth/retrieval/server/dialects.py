@@ -35,6 +35,9 @@ SEARCH_PATHS = (
     "/browsecomp-plus/retrieve",
 )
 
+_ID, _TITLE, _TEXT = len(b'{"id":"'), len(b'","title":"'), len(b'","text":"')
+"""What stands before an id, a title and a text in a line of the store."""
+
 Answer = Callable[[PassageStore, Sequence[Hits]], bytes]
 
 
@@ -150,64 +153,84 @@ def _number(row: dict[str, Any], most: int) -> int | None:
 def _answer(path: str, row: dict[str, Any], *, many: bool, scored: bool, dialect: str) -> Answer:
     """The shape that this client reads."""
     if path == "/zerosearch/retrieve" or (path == "/retrieve" and dialect == "zerosearch"):
-        return lambda store, hits: _list(_text(store, r) for r, _ in _flat(hits))
+        return _shape((_flat, _text))
     if path == "/browsecomp-plus/retrieve" or (path == "/retrieve" and dialect == "browsecomp-plus"):
-        return lambda store, hits: b'{"result":' + _list(_item(store, r, s) for r, s in _flat(hits)) + b"}"
+        return _shape(b'{"result":', (_flat, _item), b"}")
     if path == "/queries":  # R1-Searcher
-        return lambda store, hits: b'{"answers":' + _lists(hits, lambda n, r, s: _numbered(store, n, r)) + b"}"
+        return _shape(b'{"answers":', (_nested, _numbered), b"}")
     if path in ("/search", "/batch_search"):  # FlashRAG, ReCall, Tool-Star
-
-        def flashrag(store: PassageStore, hits: Sequence[Hits]) -> bytes:
-            documents = _lists(hits, lambda n, r, s: _document(store, r))
-            scores = _lists(hits, lambda n, r, s: _score(s))
-            if not many:
-                documents, scores = documents[1:-1], scores[1:-1]
-            return b"[" + documents + b"," + scores + b"]" if scored else documents
-
-        return flashrag
+        lists = _nested if many else _flat
+        return _shape(b"[", (lists, _document), b",", (lists, _score), b"]") if scored else _shape((lists, _document))
     if "query" in row and "top_k" in row and "queries" not in row and dialect == "auto":  # rLLM
-
-        def rllm(store: PassageStore, hits: Sequence[Hits]) -> bytes:
-            nested = _lists(hits, lambda n, r, s: _item(store, r, s))
-            return b'{"results":' + _list(_item(store, r, s) for r, s in _flat(hits)) + b',"result":' + nested + b"}"
-
-        return rllm
-    if scored:
-        return lambda store, hits: b'{"result":' + _lists(hits, lambda n, r, s: _item(store, r, s)) + b"}"
-    return lambda store, hits: b'{"result":' + _lists(hits, lambda n, r, s: _document(store, r)) + b"}"
+        return _shape(b'{"results":', (_flat, _item), b',"result":', (_nested, _item), b"}")
+    return _shape(b'{"result":', (_nested, _item if scored else _document), b"}")
 
 
-def _flat(hits: Sequence[Hits]) -> Hits:
-    return [hit for found in hits for hit in found]
+# Everything below puts pieces of bytes into one list, which is joined once in the end --------------------------------
+
+_Item = Callable[[list[bytes], PassageStore, int, int, float], None]
+_Layout = Callable[[list[bytes], PassageStore, Sequence[Hits], _Item], None]
 
 
-def _list(items: Any) -> bytes:
-    return b"[" + b",".join(items) + b"]"
+def _shape(*parts: bytes | tuple[_Layout, _Item]) -> Answer:
+    def answer(store: PassageStore, hits: Sequence[Hits]) -> bytes:
+        out: list[bytes] = []
+        for part in parts:
+            if isinstance(part, bytes):
+                out.append(part)
+            else:
+                layout, item = part
+                layout(out, store, hits, item)
+        return b"".join(out)
+
+    return answer
 
 
-def _lists(hits: Sequence[Hits], item: Callable[[int, int, float], bytes]) -> bytes:
-    return _list(_list(item(n, row, score) for n, (row, score) in enumerate(found, 1)) for found in hits)
+def _nested(out: list[bytes], store: PassageStore, hits: Sequence[Hits], item: _Item) -> None:
+    """A list for each query."""
+    comma = b"["
+    for found in hits:
+        out.append(comma)
+        _flat(out, store, [found], item)
+        comma = b","
+    out.append(b"]" if hits else b"[]")
 
 
-def _document(store: PassageStore, row: int) -> bytes:
-    identity, title, text = store.fields(row)
-    return b'{"id":"%b","title":"%b","text":"%b","contents":"\\"%b\\"\\n%b"}' % (identity, title, text, title, text)
+def _flat(out: list[bytes], store: PassageStore, hits: Sequence[Hits], item: _Item) -> None:
+    """One list for all."""
+    comma = b"["
+    for found in hits:
+        for number, (row, score) in enumerate(found, 1):
+            out.append(comma)
+            item(out, store, number, row, score)
+            comma = b","
+    out.append(b"[]" if comma == b"[" else b"]")
 
 
-def _item(store: PassageStore, row: int, score: float) -> bytes:
-    return b'{"document":%b,"score":%b,"docid":"%b"}' % (_document(store, row), _score(score), store.fields(row)[0])
+def _document(out: list[bytes], store: PassageStore, number: int, row: int, score: float) -> None:
+    # A line of the store has all but the contents, and ends as they do: with the text, a quote and a brace.
+    line, title, text = store.located(row)
+    out += (line[:-1], b',"contents":"\\"', line[title : text - _TEXT], b'\\"\\n', line[text:])
 
 
-def _text(store: PassageStore, row: int) -> bytes:
-    _, title, text = store.fields(row)
-    return b'{"text":"\\"%b\\"\\n%b"}' % (title, text)
+def _item(out: list[bytes], store: PassageStore, number: int, row: int, score: float) -> None:
+    line, title, text = store.located(row)
+    contents = line[title : text - _TEXT], b'\\"\\n', line[text:]
+    identity = line[_ID : title - _TITLE]
+    out += (b'{"document":', line[:-1], b',"contents":"\\"', *contents)
+    out += (b',"score":', repr(score).encode(), b',"docid":"', identity, b'"}')
 
 
-def _numbered(store: PassageStore, number: int, row: int) -> bytes:
+def _text(out: list[bytes], store: PassageStore, number: int, row: int, score: float) -> None:
+    line, title, text = store.located(row)
+    out += (b'{"text":"\\"', line[title : text - _TEXT], b'\\"\\n', line[text:])
+
+
+def _numbered(out: list[bytes], store: PassageStore, number: int, row: int, score: float) -> None:
     # Its client takes off a number and white space from the front.
     _, title, text = store.fields(row)
-    return b'"%d\\t\\"%b\\"\\n%b"' % (number, title, text)
+    out.append(b'"%d\\t\\"%b\\"\\n%b"' % (number, title, text))
 
 
-def _score(score: float) -> bytes:
-    return repr(float(score)).encode()
+def _score(out: list[bytes], store: PassageStore, number: int, row: int, score: float) -> None:
+    out.append(repr(score).encode())
