@@ -109,6 +109,7 @@ def trajectories(draw):
         spans=draw(st.lists(spans(), max_size=3)),
         data_source=draw(TEXT),
         step=draw(st.integers(0, 10**6)),
+        update=draw(st.none() | st.integers(1, 100)),
         answer=draw(st.none() | TEXT),
         status=STATUS_OF[end],
         end=end,
@@ -134,8 +135,8 @@ def test_any_trajectories_round_trip_through_a_file(tmp_path_factory, written, e
 def test_the_property_test_covers_every_field():
     names = {field.name for field in dataclasses.fields(Trajectory)}
     assert names == {
-        *("id", "group", "question", "golden_answers", "spans", "data_source", "step", "answer", "status", "end"),
-        *("format_valid", "counts", "reward", "rewards", "error", "supporting_titles", "extra"),
+        *("id", "group", "question", "golden_answers", "spans", "data_source", "step", "update", "answer", "status"),
+        *("end", "format_valid", "counts", "reward", "rewards", "error", "supporting_titles", "extra"),
     }
     assert len(dataclasses.fields(Span)) == 13
     assert len(dataclasses.fields(Action)) == 6

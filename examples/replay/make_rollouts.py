@@ -1,4 +1,4 @@
-"""Makes rollouts.jsonl: two questions, four rollouts each, with log-probs before and after a few updates on them."""
+"""Makes rollouts.jsonl: two questions, four rollouts each, with all log-probs that an objective may ask for."""
 
 import sys
 import tempfile
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from sleuth.assembly import assemble, build_agent, build_sampler
+from sleuth.assembly import Parts, assemble, build_agent, build_sampler
 from sleuth.objectives import resolve
 from sleuth.objectives.aggregation import StepTotals
 from sleuth.objectives.tokens import Tokens
@@ -19,11 +19,21 @@ GROUPS, GROUP, UPDATES, LR = 2, 4, 6, 3e-4
 WORLD = "world={train: {worlds: 20, questions: 60}, dev: {worlds: 2, questions: 8}, test: {worlds: 2, questions: 6}}"
 
 
-def log_probs(model: torch.nn.Module, trajectory: Trajectory) -> torch.Tensor:
-    """(T,) of ``completion_ids``, with gradient."""
-    ids = torch.tensor([trajectory.prompt_ids + trajectory.completion_ids])
-    logits = model(input_ids=ids).logits[0, len(trajectory.prompt_ids) - 1 : -1].float()
-    return logits.log_softmax(-1).gather(1, ids[0, len(trajectory.prompt_ids) :, None])[:, 0]
+def log_probs(model: torch.nn.Module, trajectory: Trajectory, prompt: list[int] | None = None) -> torch.Tensor:
+    """(T,) of ``completion_ids`` behind the rollout's prompt or another one, with gradient."""
+    prompt = prompt or trajectory.prompt_ids
+    ids = torch.tensor([prompt + trajectory.completion_ids])
+    logits = model(input_ids=ids).logits[0, len(prompt) - 1 : -1].float()
+    return logits.log_softmax(-1).gather(1, ids[0, len(prompt) :, None])[:, 0]
+
+
+def teachers_prompt(parts: Parts, trajectory: Trajectory) -> list[int]:
+    """The rollout's prompt with its question's evidence, as passages, between the first token and the question."""
+    passages = {document.id: document for document in parts.retriever.corpus.documents}
+    evidence = [passages[name] for name in trajectory.extra["supporting_ids"]]
+    text = parts.protocol.observation(evidence, ended=False).text
+    first, *question = trajectory.prompt_ids
+    return [first, *parts.tokenizer.encode(text, add_special_tokens=False), *question]
 
 
 def keep(field: str, trajectory: Trajectory, values: torch.Tensor) -> None:
@@ -59,9 +69,13 @@ def main(target: Path) -> None:
     model = parts.model.eval()
     with torch.no_grad():
         old = [log_probs(model, t) for t in batch]
-    for t, values in zip(batch, old, strict=True):
+        teacher = [log_probs(model, t, teachers_prompt(parts, t)) for t in batch]
+    for t, values, informed in zip(batch, old, teacher, strict=True):
         t.extra = {}
         keep("old_logprobs", t, values)
+        keep("ref_logprobs", t, values)  # at the first step the start model is the policy itself
+        if t.reward < 1:
+            keep("teacher_logprobs", t, informed)
         for span in t.spans:
             span.logprobs = span.logprobs and [round(x, 5) for x in span.logprobs]
 

@@ -37,6 +37,19 @@ RETRIEVERS = ("bm25", "index", "http", "simulated", *WEB_ENGINES)
 ASSETS = Path(__file__).parent / "recipes" / "assets"
 
 
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What runs on the same questions and passages can share.
+
+    Attributes:
+        corpus_hash: of the passages' content; None where a user's own retriever holds them.
+    """
+
+    questions: QuestionSets
+    retriever: Retriever
+    corpus_hash: str | None
+
+
 @dataclass(slots=True)
 class Parts:
     """Everything that a run is put together from.
@@ -73,24 +86,29 @@ class Parts:
         return self.questions.test
 
 
-def assemble(recipe: Recipe, run_dir: Path, *, splits: Sequence[str] = SPLITS, say: Say = lambda line: None) -> Parts:
+def assemble(
+    recipe: Recipe,
+    run_dir: Path,
+    *,
+    splits: Sequence[str] = SPLITS,
+    say: Say = lambda line: None,
+    material: Material | None = None,
+) -> Parts:
     """Load and build all parts; what is cheap and likely to be wrong comes first, the model last.
 
     Args:
         run_dir: a world's corpus and questions are written to ``world/`` in it.
         splits: the question sets to load; the others stay empty.
         say: told what a user should know, a line at a time.
+        material: :func:`gather` of the same recipe, if it is there already.
 
     Raises:
         UserError: a setting, file or model that can't be used.
     """
     reward = Reward(recipe.reward)
     build_tools(recipe)
-    files = world_files(recipe, run_dir)
-    sets = question_sets(recipe, files, splits=splits, say=say)
-    retriever, corpus_hash = build_retriever(recipe, files)
-    check_parts_of_corpus(retriever, [*sets.train, *sets.dev, *sets.test])
-    tools = build_tools(recipe, retriever)
+    material = material or gather(recipe, run_dir, splits=splits, say=say)
+    tools = build_tools(recipe, material.retriever)
     tokenizer = build_tokenizer(recipe)
     codec = TokenCodec(tokenizer)
     protocol = build_protocol(recipe, codec, tools)
@@ -102,13 +120,22 @@ def assemble(recipe: Recipe, run_dir: Path, *, splits: Sequence[str] = SPLITS, s
         codec=codec,
         protocol=protocol,
         limits=fit_limits(recipe.limits, model.config),
-        retriever=retriever,
+        retriever=material.retriever,
         tools=tools,
         reward=reward,
-        questions=sets,
-        corpus_hash=corpus_hash,
+        questions=material.questions,
+        corpus_hash=material.corpus_hash,
         prompt_hash=prompt_hash(protocol),
     )
+
+
+def gather(recipe: Recipe, run_dir: Path, *, splits: Sequence[str] = SPLITS, say: Say = lambda line: None) -> Material:
+    """Load the questions and build the retriever; arguments and errors as of :func:`assemble`."""
+    files = world_files(recipe, run_dir)
+    sets = question_sets(recipe, files, splits=splits, say=say)
+    retriever, corpus_hash = build_retriever(recipe, files)
+    check_parts_of_corpus(retriever, [*sets.train, *sets.dev, *sets.test])
+    return Material(sets, retriever, corpus_hash)
 
 
 def build_agent(parts: Parts, sampler: Sampler) -> SearchAgent:

@@ -83,6 +83,64 @@ def warmstart(
     command.warmstart(recipe, settings or [], output=output)
 
 
+@app.command()
+def compare(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE_OR_COMPARISON", help="A recipe; or a comparison's folder, to go on or to show it."
+        ),
+    ],
+    settings: RecipeSettings = None,
+    objectives: Annotated[
+        str | None,
+        typer.Option(
+            "--objectives",
+            metavar="ARM[,ARM]...",
+            help="Such as search_sapo[gamma=1],llds; names or a YAML file of arms too. Default: the recipe's arms.",
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", metavar="N", help="How many (5), which (5-9) or a list (1,4); default 3.")
+    ] = None,
+    regimes: Annotated[
+        str | None, typer.Option("--regimes", metavar="NAME[,NAME]...", help="Of the recipe's; default: all.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Default: runs/NAME-comparison.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Runs side by side; default: one a core.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and stop.")] = False,
+    table: Annotated[
+        bool, typer.Option("--table", help="Run nothing: table, verdict and pictures of what is there.")
+    ] = False,
+    export: Annotated[
+        Path | None,
+        typer.Option("--export", metavar="FILE", help="Run nothing: write every metric of all runs to FILE.jsonl.zst."),
+    ] = None,
+) -> None:
+    """Compare objectives: same start, same questions, same budget. What is finished is never run again."""
+    from sleuth.commands import compare as command
+
+    if table:
+        command.show(source, output=output)
+    elif export is not None:
+        command.export_comparison(source, export)
+    else:
+        command.compare(
+            source,
+            settings or [],
+            objectives=objectives,
+            seeds=seeds,
+            regimes=regimes,
+            output=output,
+            jobs=jobs,
+            dry_run=dry_run,
+        )
+
+
 @app.command(name="eval")
 def evaluate(
     policy: Policy,
@@ -248,6 +306,71 @@ def serve(
     values = {"reranker": reranker, "reranked": reranked, "probes": probes, "device": device}
     settings = {name: value for name, value in values.items() if value is not None}
     command.serve(folder, host=host, port=port, workers=workers, k=k, dialect=dialect, settings=settings)
+
+
+@app.command()
+def diagnose(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH...",
+            help="A run folder, a rollouts file, or metrics of Sleuth, verl or TRL (JSONL, CSV, JSON, console).",
+        ),
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="RULE.FIELD=VALUE", help="Such as low_tail.limit=0.2; may be repeated."),
+    ] = None,
+    run: Annotated[str | None, typer.Option("--run", metavar="NAME", help="Which run of a wandb export.")] = None,
+    fail_on: Annotated[
+        str | None,
+        typer.Option("--fail-on", metavar="LEVEL", help="Exit with 1 on an alarm of early, late or dead, or worse."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say whether a run drifts, since when, where, what to do, and what can't be told from what is there."""
+    from sleuth.commands import diagnose as command
+
+    code = command.diagnose(paths, settings=settings or [], run=run, fail_on=fail_on, as_json=as_json)
+    raise typer.Exit(code)
+
+
+@app.command()
+def report(
+    source: Annotated[
+        Path, typer.Argument(metavar="RUN|ROLLOUTS|COMPARISON", help="A run folder, a rollouts file or a comparison.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: report.html in the folder.")
+    ] = None,
+    objective: Annotated[
+        str | None, typer.Option("--objective", help="Whose advantages are shown; default: the run's own, or grpo.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME.PARAM=VALUE", help="Of that objective; may be repeated.")
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option("--tokenizer", help="Model folder or hub name, for the texts of single tokens.")
+    ] = None,
+    rollouts: Annotated[int, typer.Option("--rollouts", min=1, help="Show so many at most.")] = 5000,
+    watch: Annotated[bool, typer.Option("--watch", help="Make it again as the run goes on.")] = False,
+    every: Annotated[int, typer.Option("--every", min=1, help="Seconds between two looks of --watch.")] = 15,
+    open_it: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+) -> None:
+    """Make one HTML file of a run: curves, alarms, drift and every rollout. Opens without a network."""
+    from sleuth.commands import report as command
+
+    command.report(
+        source,
+        output=output,
+        objective=objective,
+        settings=settings or [],
+        tokenizer=tokenizer,
+        rollouts=rollouts,
+        watch=watch,
+        every=every,
+        open_it=open_it,
+    )
 
 
 @data_app.command(name="check")

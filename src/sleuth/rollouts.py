@@ -107,6 +107,7 @@ def to_dict(trajectory: Trajectory) -> dict[str, Any]:
     outcome = {"status": t.status.value, "end": t.end.value, "format_valid": t.format_valid}
     return {
         **always,
+        **_set({"update": t.update}),
         **_present({"data_source": t.data_source}),
         "spans": [_span_to_dict(span) for span in t.spans],
         **_set({"answer": t.answer}),
@@ -177,6 +178,7 @@ def from_dict(row: dict[str, Any]) -> Trajectory:
         spans=[_span(item) for item in read.objects("spans", required=True)],
         data_source=read.text("data_source", ""),
         step=read.integer("step", 0),
+        update=read.integer_or_none("update"),
         answer=read.text_or_none("answer"),
         status=status,
         end=end,
@@ -254,6 +256,9 @@ class _Fields:
 
     def integer(self, name: str, default: int = _REQUIRED) -> int:
         return self._get(name, int, "an integer", default)
+
+    def integer_or_none(self, name: str) -> int | None:
+        return self._get(name, int, "an integer", None)
 
     def number(self, name: str) -> float | None:
         return None if self.row.get(name) is None else self.real(name)

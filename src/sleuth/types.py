@@ -213,6 +213,8 @@ class Trajectory:
     Attributes:
         id: unique in its file. ``group``: the rollouts of one row in one batch share it.
         step: the training step that it was sampled for, counted from 1; 0 outside training.
+        update: which update of that step's batch trained on it, counted from 1; None where none did. Before update 1
+            no weight has moved since the rollout.
         answer: text of the answer channel, stripped; None when the policy never answered.
         counts: events of the rollout by name: ``searches``, ``repeated_queries``, ``empty_results``,
             ``invalid_actions``, ``malformed_tags``, ``trailing_content``, ``truncated_observations``, …
@@ -227,6 +229,7 @@ class Trajectory:
     spans: list[Span] = field(default_factory=list)
     data_source: str = ""
     step: int = 0
+    update: int | None = None
     answer: str | None = None
     status: Status = Status.ABORTED
     end: EndReason = EndReason.ABORTED

@@ -80,6 +80,27 @@ def test_a_moved_policy_is_clipped_where_the_advantage_pushes_further():
     assert result.stats["ratio/mean"] == pytest.approx(1.0)
 
 
+def test_copies_of_mixed_groups_weigh_on_the_rollouts_that_they_are_copies_of():
+    def group(name, rewards, step=1):
+        return [
+            rollout(f"{name}{i}", reward, [[-1.0, -0.5], [-0.3]], [[-1.1, -0.7], [-0.1 * i]], group=name, step=step)
+            for i, reward in enumerate(rewards)
+        ]
+
+    batch = [*group("a", [1.0, 1.0]), *group("b", [1.0, 0.0]), *group("c", [0.0, 1.0])]
+    copying = resolve("dapo", {"dapo": {"zero_variance": "copy"}})
+    result = replay(batch, copying)
+    assert (result.stats["replaced_rollouts"], result.stats["masked_rollouts"], result.stats["tokens"]) == (2, 0, 18)
+    assert values(result, "loss")[:6] == values(result, "grad")[:6] == [0.0] * 6
+
+    grads = values(result, "grad")
+    masked = values(replay(batch, resolve("dapo")), "grad")  # over 12 tokens instead of 18
+    weights = {round(g / m * 18 / 12, 9) for g, m in zip(grads[6:], masked[6:], strict=True) if m}
+    assert weights == {1.0, 2.0}
+    assert sum(values(result, "loss")) == pytest.approx(result.loss, rel=1e-12)
+    assert values(replay(batch, copying), "grad") == grads
+
+
 def test_sspo_weighs_wrong_rollouts_by_the_teacher_in_the_file():
     batch = [
         rollout("a", 1.0, [[-1.0], [-1.0]], teacher_logprobs=[[-9.0], [-9.0]]),

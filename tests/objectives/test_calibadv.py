@@ -8,24 +8,15 @@ from pydantic import ValidationError
 
 from sleuth.errors import UserError
 from sleuth.objectives.advantages import grpo
-from sleuth.objectives.calibadv import (
-    CalibAdvParameters,
-    Searches,
-    calibrate_advantages,
-    calibrate_trajectories,
-    edit_distance,
-    rebalance,
-    reshape,
-    search_scores,
-    silver_documents,
-    similarity,
-)
+from sleuth.objectives.calibadv import calibrate_advantages, calibrate_trajectories, rebalance, reshape
+from sleuth.objectives.parameters import CalibAdv
+from sleuth.objectives.silver import Searches, search_scores, silver_documents
 from sleuth.types import Document, Part, PartKind, Span, SpanKind, Status, Trajectory
 
 NAN = float("nan")
 DTYPES = [(torch.float64, 1e-6), (torch.float32, 1e-5)]
-RELEASED = CalibAdvParameters(preset="released")
-PAPER = CalibAdvParameters()
+RELEASED = CalibAdv(preset="released")
+PAPER = CalibAdv()
 
 
 def rollout(name, reward, documents, lengths, *, well_formed=True, group="q", thoughts=None, status=Status.ANSWERED):
@@ -120,7 +111,7 @@ def test_main_example_by_the_paper(dtype, rel):
 
 
 def test_main_example_with_lambda_two():
-    found = by_turn(main_group(), CalibAdvParameters(preset="released", **{"lambda": 2.0}))
+    found = by_turn(main_group(), CalibAdv(preset="released", **{"lambda": 2.0}))
     assert [found[0][-1], found[1][-1]] == pytest.approx([4.814821, 3.063977], abs=2e-6)
     for row, plain in zip(found, by_turn(main_group(), RELEASED), strict=True):
         assert row[:-1] == plain[:-1]
@@ -203,14 +194,9 @@ class TestCornerCases:
 
 
 def test_malformed_rollouts_are_softened_on_request():
-    found = by_turn(c4(), CalibAdvParameters(score_malformed=True))
+    found = by_turn(c4(), CalibAdv(score_malformed=True))
     a = found[0][0]
     assert found[2] == pytest.approx([0.0, -a * 2 / 3, -a])  # A, B, C and D are silver
-
-
-def test_malformed_rollouts_give_no_silver():
-    group = [Searches([["A"]], ["t"], 1.0, well_formed=False), Searches([["B"]], ["t"], 0.9)]
-    assert silver_documents(group, PAPER) == silver_documents(group, RELEASED) == {"B"}
 
 
 def test_correct_but_not_best_is_softened_where_its_advantage_is_negative():
@@ -218,56 +204,6 @@ def test_correct_but_not_best_is_softened_where_its_advantage_is_negative():
     for parameters, c in ((RELEASED, 2 / 3), (PAPER, 1.0)):  # by the paper X is silver, too: its own
         found = by_turn(group, parameters)
         assert found[3][0] == pytest.approx(found[3][1] * (1 - c))
-
-
-def test_threshold_is_inclusive_and_in_units_of_the_reward():
-    group = [Searches([["A"]], ["t"], 0.7), Searches([["B"]], ["t"], 0.69)]
-    assert silver_documents(group, PAPER) == {"A"}
-    assert silver_documents(group, CalibAdvParameters(threshold=0.5)) == {"A", "B"}
-    assert silver_documents(group, CalibAdvParameters(threshold=0.9)) == set()
-
-
-def test_equal_bests_are_merged():
-    group = [Searches([["A"]], ["t"], 0.9), Searches([["B"], ["C"]], ["t", "u"], 0.9), Searches([["D"]], ["t"], 0.8)]
-    assert silver_documents(group, RELEASED) == {"A", "B", "C"}
-    assert silver_documents(group[::-1], RELEASED) == {"A", "B", "C"}
-
-
-@pytest.mark.parametrize("reward", [NAN, None])
-def test_a_rollout_without_a_reward_gives_no_silver(reward):
-    group = [Searches.of(rollout("a", reward, ["A"], [1, 1]), RELEASED), Searches([["B"]], ["t"], 0.8)]
-    assert silver_documents(group, RELEASED) == silver_documents(group, PAPER) == {"B"}
-
-
-def scores(documents, thoughts=None, silver="ABCDEFGH", **settings):
-    thoughts = thoughts or [f"thought{i}" for i in range(len(documents))]
-    searches = Searches([list(d) for d in documents], thoughts, 0.0)
-    return search_scores(searches, set(silver), CalibAdvParameters(**settings))
-
-
-def test_novelty_counts_a_document_once():
-    assert scores(["ABX", "AC", "C"], silver="ABC", novelty=True) == pytest.approx([2 / 3, 1 / 2, 0])
-    assert scores(["ABX", "AC", "C"], silver="ABC") == pytest.approx([2 / 3, 1, 1])
-    # within one search, too; the formula's sets know no repeats
-    assert scores(["AAB"], novelty=True) == pytest.approx([2 / 3])
-    assert scores(["AAX"]) == pytest.approx([1 / 2])
-
-
-def test_a_search_that_shares_two_documents_with_one_earlier_search_scores_nothing():
-    shared = {"max_shared": 1}
-    assert scores(["ABC", "ADE"], **shared) == [1, 1]
-    assert scores(["ABC", "ABD"], **shared) == [1, 0]
-    assert scores(["ABX", "CDX", "ACE"], **shared) == pytest.approx([2 / 3, 2 / 3, 1])  # one with each: two in all
-    assert scores(["ABC", "XYZ", "ABD"], **shared) == [1, 0, 0]  # any earlier one, not just the last
-
-
-def test_a_search_whose_thought_repeats_an_earlier_one_scores_nothing():
-    similar = {"max_similarity": 0.5}
-    thoughts = ["who wrote the book", "when was it", "who wrote that book"]
-    assert scores(["A", "B", "C"], thoughts, **similar) == [1, 1, 0]
-    assert scores(["A", "B"], ["a b", "a c"], **similar) == [1, 1]  # exactly one half is not above it
-    assert scores(["A", "B"], ["a b c", "a b d"], **similar) == [1, 0]
-    assert scores(["A", "B"], ["", ""], **similar) == [1, 1]  # no thought is no repetition
 
 
 def test_released_rules_from_the_rollouts_own_text():
@@ -288,16 +224,11 @@ def test_thoughts_in_other_tags_are_found_or_asked_for():
     for span in [*silver.policy_spans, *again.policy_spans]:
         span.text = span.text.replace("think>", "reason>")
         span.parts = [Part(PartKind.THINK, 0, 1)]
-    found = by_turn([silver, again], CalibAdvParameters(preset="released", think="reason"))
+    found = by_turn([silver, again], CalibAdv(preset="released", think="reason"))
     assert found[1][:2] == pytest.approx([found[1][2] / 2, found[1][2]])
     with pytest.raises(UserError, match=r"'good'.*calibadv.think"):
         by_turn([silver, again], RELEASED)
     by_turn([silver, again], PAPER)  # compares no thoughts
-
-
-def test_a_search_that_found_nothing_scores_nothing():
-    assert scores(["", "AB"], novelty=True) == [0, 1]
-    assert scores([""]) == [0]
 
 
 def test_the_last_turn_is_the_answer_whatever_it_contains():
@@ -307,7 +238,7 @@ def test_the_last_turn_is_the_answer_whatever_it_contains():
         rollout("bad", 0.0, ["A", "A"], [2, 2], well_formed=False),
         rollout("cut", 0.0, ["A"], [2, 2, 0]),
     ]
-    found = by_turn(group, CalibAdvParameters(score_malformed=True))
+    found = by_turn(group, CalibAdv(score_malformed=True))
     assert found[1] == pytest.approx([0, found[2][1]])
     assert found[2][0] == 0
     assert found[2][1] < 0
@@ -322,7 +253,7 @@ def test_an_empty_turn_in_between_moves_no_score():
 def test_scope_all_rebalances_every_turn():
     group = main_group()
     advantages, mask, groups = batch(group)
-    out = reshape(advantages, mask, group, groups, CalibAdvParameters(preset="released", rebalance="all"))
+    out = reshape(advantages, mask, group, groups, CalibAdv(preset="released", rebalance="all"))
     assert float(out[out > 0].sum()) == pytest.approx(-float(out[out < 0].sum()))
     negative = 0.855526 * (3 / 3 + 2 + 6 + 4 * 2 / 3 + 5)  # after softening
     assert float(out[out < 0].sum()) == pytest.approx(-negative, abs=1e-4)
@@ -332,13 +263,13 @@ def test_scope_all_rebalances_every_turn():
 
 def test_each_half_can_be_switched_off():
     plain, mask, groups = batch(main_group())
-    off = CalibAdvParameters(preset="released", soften=False, rebalance="none")
+    off = CalibAdv(preset="released", soften=False, rebalance="none")
     assert torch.equal(reshape(plain, mask, main_group(), groups, off), plain)
     full = by_turn(main_group(), RELEASED)
-    only_soft = by_turn(main_group(), CalibAdvParameters(preset="released", rebalance="none"))
+    only_soft = by_turn(main_group(), CalibAdv(preset="released", rebalance="none"))
     assert only_soft[0][-1] == only_soft[0][0]
     assert only_soft[2:] == full[2:]
-    only_balance = by_turn(main_group(), CalibAdvParameters(preset="released", soften=False))
+    only_balance = by_turn(main_group(), CalibAdv(preset="released", soften=False))
     assert only_balance[:2] == full[:2]
     assert only_balance[2][0] == only_balance[2][-1]
 
@@ -346,7 +277,7 @@ def test_each_half_can_be_switched_off():
 def test_no_positive_row_zeroes_the_answers_or_leaves_them():
     group = [rollout("a", 0.0, ["A"], [2, 2]), rollout("b", 0.0, ["B"], [2, 2])]
     assert by_turn(group, PAPER, advantages=[-1.0, -0.5]) == [[-1, 0], [-0.5, 0]]
-    kept = CalibAdvParameters(zero_one_sided=False)
+    kept = CalibAdv(zero_one_sided=False)
     assert by_turn(group, kept, advantages=[-1.0, -0.5]) == [[-1, -1], [-0.5, -0.5]]
     assert by_turn(group, kept, advantages=[1.0, 0.5]) == [[1, 1], [0.5, 0.5]]
 
@@ -430,18 +361,18 @@ def test_one_line_says_which_list_is_short():
 
 
 def test_presets_yield_to_single_settings():
-    assert CalibAdvParameters(preset="released", novelty=False).novelty is False
-    assert CalibAdvParameters(preset="released", novelty=False).max_shared == 1
-    assert CalibAdvParameters(preset="released") == RELEASED
+    assert CalibAdv(preset="released", novelty=False).novelty is False
+    assert CalibAdv(preset="released", novelty=False).max_shared == 1
+    assert CalibAdv(preset="released") == RELEASED
     assert PAPER.max_similarity is None
-    assert CalibAdvParameters(lambda_=2) == CalibAdvParameters(**{"lambda": 2})
-    assert CalibAdvParameters(**RELEASED.model_dump()) == RELEASED
+    assert CalibAdv(lambda_=2) == CalibAdv(**{"lambda": 2})
+    assert CalibAdv(**RELEASED.model_dump()) == RELEASED
 
 
 @pytest.mark.parametrize("wrong", [{"preset": "code"}, {"lambda": 0}, {"lam": 1}, {"threshold": NAN}, {"silver": "x"}])
 def test_wrong_settings_are_refused(wrong):
     with pytest.raises(ValidationError):
-        CalibAdvParameters(**wrong)
+        CalibAdv(**wrong)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -472,7 +403,7 @@ def groups_of_rollouts(draw):
 
 
 PARAMETERS = st.builds(
-    CalibAdvParameters,
+    CalibAdv,
     preset=st.sampled_from(["paper", "released"]),
     rebalance=st.sampled_from(["answer", "all", "none"]),
     lambda_=st.sampled_from([0.5, 1.0, 2.0]),
@@ -527,7 +458,7 @@ def test_no_sign_flips_and_penalties_only_shrink(trajectories, parameters):
 @given(groups_of_rollouts(), st.sampled_from([0.5, 1.0, 2.0]), st.sampled_from(["answer", "all"]))
 def test_rebalanced_sums_have_the_ratio_lambda(trajectories, target, scope):
     advantages, mask, groups = batch(trajectories)
-    parameters = CalibAdvParameters(rebalance=scope, lambda_=target)
+    parameters = CalibAdv(rebalance=scope, lambda_=target)
     out = reshape(advantages, mask, trajectories, groups, parameters)
     for group in groups.unique().tolist():
         positive = negative = 0.0
@@ -559,25 +490,3 @@ def test_a_batch_without_tokens_or_rows_is_no_crash():
     out, ratios = rebalance(torch.zeros(0, 3), torch.zeros(0, 3, dtype=torch.bool), torch.zeros(0, dtype=torch.long))
     assert out.shape == (0, 3)
     assert ratios == []
-
-
-def table_distance(a, b):
-    """Levenshtein's distance by the plain table."""
-    row = list(range(len(b) + 1))
-    for i, x in enumerate(a, start=1):
-        above, row = row, [i]
-        for j, y in enumerate(b, start=1):
-            row.append(min(above[j] + 1, row[-1] + 1, above[j - 1] + (x != y)))
-    return row[-1]
-
-
-@given(st.text("abc", max_size=90), st.text("abc", max_size=90))
-def test_edit_distance_is_that_of_the_plain_table(a, b):
-    assert edit_distance(a, b) == table_distance(a, b)
-
-
-def test_similarity_is_over_words():
-    assert similarity(["who", "wrote", "the", "book"], ["who", "wrote", "a", "book"]) == 0.75
-    assert similarity(["a"], ["b"]) == 0
-    assert similarity(["a", "b"], ["a", "b"]) == 1
-    assert similarity([], []) == similarity([], ["a"]) == 0

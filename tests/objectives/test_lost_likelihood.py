@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from batches import batch, from_ratios, step
@@ -31,10 +33,10 @@ def test_gates(gate, expected, dtype, rel):
     if gate == "response":
         # Exactly zero is a matter of rounding; a little higher is not.
         tokens = _tokens(dtype=dtype)
-        tokens.old_logp = tokens.old_logp - 0.001 * tokens.mask
-        assert not lost_likelihood(tokens, gate=gate).any()
-        tokens.old_logp = tokens.old_logp + 0.002 * tokens.mask
-        assert lost_likelihood(tokens, gate=gate)[0, 1].item() == pytest.approx(0.501, rel=rel)
+        risen = replace(tokens, old_logp=tokens.old_logp - 0.001 * tokens.mask)
+        assert not lost_likelihood(risen, gate=gate).any()
+        fallen = replace(tokens, old_logp=tokens.old_logp + 0.001 * tokens.mask)
+        assert lost_likelihood(fallen, gate=gate)[0, 1].item() == pytest.approx(0.501, rel=rel)
         return
     assert lost_likelihood(_tokens(dtype=dtype), gate=gate)[0].tolist() == pytest.approx(expected, rel=rel)
 

@@ -89,7 +89,7 @@ def test_balance_holds_under_the_aggregation_in_use(rewards, aggregation, seed):
     from sleuth.objectives.aggregation import StepTotals
 
     weights = objective.aggregation.weights(mask, StepTotals.of(mask), torch.float64)
-    assert (weights * a[:, None]).sum().item() == pytest.approx(0, abs=1e-12)
+    assert (weights * mask * a[:, None]).sum().item() == pytest.approx(0, abs=1e-12)
 
 
 def test_balance_over_rollouts_ignores_lengths():

@@ -8,15 +8,8 @@ from hypothesis import strategies as st
 from sleuth.errors import UserError
 from sleuth.objectives.advantages import grpo
 from sleuth.objectives.aggregation import StepTotals
-from sleuth.objectives.sspo import (
-    SSPOParameters,
-    reshape,
-    step_weights,
-    turns_in_mask,
-    turns_of,
-    weigh,
-    weigh_steps,
-)
+from sleuth.objectives.parameters import SSPO
+from sleuth.objectives.sspo import reshape, step_weights, weigh, weigh_steps
 from sleuth.objectives.surrogates import ppo_clip
 from sleuth.objectives.tokens import Tokens
 from sleuth.types import Span, SpanKind, Status, Trajectory
@@ -61,7 +54,7 @@ def _worked_batch(dtype, ddof=0):
 def test_worked_example_by_step(dtype, rel):
     rollouts, advantages, mask = _worked_batch(dtype)
     assert advantages[:, 0].tolist() == pytest.approx([1.705606, -0.426401, -0.426401, -0.852803], abs=1e-6)
-    found = weigh(advantages, mask, rollouts, SSPOParameters())
+    found = weigh(advantages, mask, rollouts, parameters=SSPO())
     assert found.gains[1][mask[1]].tolist() == pytest.approx([0.5] * 3 + [-0.1] * 2 + [-2.0] * 2, rel=rel)
     exact = [math.exp(-0.5)] * 3 + [math.exp(0.1)] * 2 + [1.2] * 2
     assert found.weights[1][mask[1]].tolist() == pytest.approx(exact, rel=rel)
@@ -83,8 +76,8 @@ def test_worked_example_with_the_sample_deviation():
 @pytest.mark.parametrize(("dtype", "rel"), DTYPES)
 def test_worked_example_by_token(dtype, rel):
     rollouts, advantages, mask = _worked_batch(dtype)
-    parameters = SSPOParameters(granularity="token")
-    weights = weigh(advantages, mask, rollouts, parameters).weights[1][mask[1]]
+    parameters = SSPO(granularity="token")
+    weights = weigh(advantages, mask, rollouts, parameters=parameters).weights[1][mask[1]]
     exact = [math.exp(-0.4), 1, math.exp(-0.1), 1.2, math.exp(-0.1), 1.2, 1.2]
     assert weights.tolist() == pytest.approx(exact, rel=rel)
     out = reshape(advantages, mask, rollouts, parameters=parameters)
@@ -121,7 +114,7 @@ def test_sign_of_advantage_and_gain(advantage, gain, weight):
 
 def test_cap_of_zero_only_ever_reduces():
     rollouts, advantages, mask = _worked_batch(torch.float64)
-    weights = weigh(advantages, mask, rollouts, SSPOParameters(eps=0.0)).weights
+    weights = weigh(advantages, mask, rollouts, parameters=SSPO(eps=0.0)).weights
     assert weights[1][mask[1]].tolist() == pytest.approx([math.exp(-0.5)] * 3 + [1.0] * 4)
 
 
@@ -130,11 +123,17 @@ def test_reward_decides_who_is_weighed():
     rollouts = [_rollout(str(i), reward) for i, reward in enumerate(rewards)]
     advantages, mask = _batch(rollouts, [-1.0] * 5)
     assert (
-        weigh(advantages, mask, rollouts, SSPOParameters()).weighed.any(-1).tolist()
+        weigh(advantages, mask, rollouts, parameters=SSPO()).weighed.any(-1).tolist()
         == [False, True, True] + [False] * 2
     )
-    half = SSPOParameters(correct_reward=0.5)
-    assert weigh(advantages, mask, rollouts, half).weighed.any(-1).tolist() == [False, False, True, False, False]
+    half = SSPO(correct_reward=0.5)
+    assert weigh(advantages, mask, rollouts, parameters=half).weighed.any(-1).tolist() == [
+        False,
+        False,
+        True,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("status", [Status.RETRIEVER_FAILED, Status.ABORTED])
@@ -149,7 +148,7 @@ def test_failed_rollouts_keep_what_they_have(status):
 def test_rollouts_without_a_teacher_keep_weight_one_and_are_counted():
     rollouts = [_rollout("a", 0.0, teacher=None), _rollout("b", 0.0)]
     advantages, mask = _batch(rollouts, [-1.0, -1.0])
-    found = weigh(advantages, mask, rollouts, SSPOParameters())
+    found = weigh(advantages, mask, rollouts, parameters=SSPO())
     assert found.unscored == 1
     assert found.statistics()["unscored"] == 1
     assert torch.equal(found.weights[0], torch.ones_like(found.weights[0]))
@@ -195,9 +194,9 @@ def test_a_token_with_a_broken_log_prob_adds_nothing_to_its_step(bad):
     teacher = [[bad, -0.5, -0.1], *TEACHER[1:]]
     rollout = _rollout(teacher=teacher)
     advantages, mask = _batch([rollout], [-1.0])
-    found = weigh(advantages, mask, [rollout], SSPOParameters())
+    found = weigh(advantages, mask, [rollout], parameters=SSPO())
     assert found.gains[0, :3].tolist() == pytest.approx([0.1] * 3)
-    by_token = weigh(advantages, mask, [rollout], SSPOParameters(granularity="token")).weights
+    by_token = weigh(advantages, mask, [rollout], parameters=SSPO(granularity="token")).weights
     assert by_token[0, 0] == 1
 
 
@@ -205,7 +204,7 @@ def test_policy_tokens_outside_of_the_mask_add_nothing():
     rollout = _rollout()
     advantages, mask = _batch([rollout], [-1.0])
     mask[0, 0] = False
-    found = weigh(advantages, mask, [rollout], SSPOParameters())
+    found = weigh(advantages, mask, [rollout], parameters=SSPO())
     assert found.gains[0, 1] == pytest.approx(0.1)
     assert found.weights[0, 0] == 1
 
@@ -235,47 +234,18 @@ def test_one_line_in_a_loop_of_your_own():
     assert torch.equal(advantages * weights, reshape(advantages, mask, [rollout]))
 
 
-def test_turns_without_text_between_them_stay_apart_by_their_spans():
-    rollout = _rollout(between=0)
-    _, mask = _batch([rollout], [-1.0])
-    assert turns_of([rollout], mask).tolist() == [[0, 0, 0, 1, 1, 2, 2]]
-    assert turns_in_mask(mask).tolist() == [[0] * 7]
-
-
-def test_turns_of_a_padded_batch():
-    rollouts = [_rollout(), _rollout(policy=[[-1.0]], teacher=[[-1.0]])]
-    # What the template puts before the first sampled token belongs to the prompt, hints between turns to neither.
-    rollouts[1].spans.insert(1, Span(SpanKind.OBSERVATION, [9]))
-    rollouts[0].spans[2].kind = SpanKind.HINT
-    _, mask = _batch(rollouts, [-1.0, -1.0])
-    expected = [[0, 0, 0, -1, -1, 1, 1, -1, -1, 2, 2], [0, *[-1] * 10]]
-    assert turns_of(rollouts, mask).tolist() == expected
-    assert turns_in_mask(mask).tolist() == expected
-
-
-def test_a_mask_of_another_batch_is_refused():
-    rollout = _rollout("r7")
-    _, mask = _batch([rollout], [-1.0])
-    with pytest.raises(ValueError, match=r"'r7'.*didn't sample"):
-        turns_of([rollout], torch.ones_like(mask))
-    with pytest.raises(ValueError, match=r"'r7'.*up to 7"):
-        turns_of([rollout], mask[:, :5])
-    with pytest.raises(ValueError, match="2 trajectories"):
-        turns_of([rollout, rollout], mask)
-
-
 def test_a_rollout_without_tokens_is_no_crash():
     empty = Trajectory("e", "q", "?", ["a"], [Span(SpanKind.PROMPT, [1])], reward=0.0, status=Status.TRUNCATED)
     rollouts = [_rollout(), empty]
     advantages, mask = _batch(rollouts, [-1.0, -1.0])
-    found = weigh(advantages, mask, rollouts, SSPOParameters())
+    found = weigh(advantages, mask, rollouts, parameters=SSPO())
     assert found.unscored == 0
     assert not found.weighed[1].any()
 
 
 def test_statistics_count_weighed_tokens():
     rollouts, advantages, mask = _worked_batch(torch.float32)
-    stats = weigh(advantages[1:2], mask[1:2], rollouts[1:2], SSPOParameters()).statistics()
+    stats = weigh(advantages[1:2], mask[1:2], rollouts[1:2], parameters=SSPO()).statistics()
     assert stats["capped"] == pytest.approx(2 / 7)
     assert stats["exempt"] == 0
     assert stats["weight"] == pytest.approx((3 * 0.606531 + 2 * 1.105171 + 2 * 1.2) / 7, rel=1e-5)
@@ -349,13 +319,3 @@ def test_rows_are_on_their_own(batch, granularity, rng):
     for row in order:
         alone = step_weights(**{name: value[row : row + 1] for name, value in batch.items()}, granularity=granularity)
         torch.testing.assert_close(alone[0], whole[row], rtol=0, atol=0)
-
-
-@given(st.lists(st.integers(0, 1), min_size=1, max_size=30))
-def test_turns_in_a_mask_number_its_runs(mask):
-    turns = turns_in_mask(torch.tensor([mask]))[0].tolist()
-    expected, run = [], -1
-    for t, bit in enumerate(mask):
-        run += bit and (t == 0 or not mask[t - 1])
-        expected.append(run if bit else -1)
-    assert turns == expected

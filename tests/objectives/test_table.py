@@ -1,10 +1,14 @@
 """Names, settings and what is said about wrong ones."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
 from sleuth.errors import UserError
 from sleuth.objectives import TABLE, build, names, resolve
+from sleuth.objectives.credit import assign_credit
 from sleuth.types import Action, ActionType, Document, Span, SpanKind, Status, Trajectory
 
 
@@ -59,6 +63,22 @@ def test_every_name_resolves_alone_and_is_complete():
         entry = TABLE[name]
         assert all([entry.summary, entry.paper, entry.formula])
         assert all(field.description for field in entry.parameters.model_fields.values())
+
+
+def test_the_table_is_read_without_torch():
+    code = "import sys; from sleuth.objectives import SCHEDULES, TABLE; print(len(TABLE), 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(len(TABLE)), "False"]
+
+
+def test_every_public_name_is_there():
+    import sleuth.objectives
+
+    for name in sleuth.objectives.__all__:
+        assert getattr(sleuth.objectives, name) is not None
+    assert set(sleuth.objectives.__all__) == set(sleuth.objectives._HOMES)
+    with pytest.raises(AttributeError, match="conditional_kls"):
+        _ = sleuth.objectives.conditional_kls
 
 
 def test_the_table_and_the_makers_agree():
@@ -128,8 +148,8 @@ def test_other_parts_do_not(name):
 
 def test_reshapes_apply_from_left_to_right():
     objective = resolve("sspo+calibadv", {"calibadv": {"lambda": 0.5}, "sspo": {"eps": 0.1}})
-    assert [r.func.__module__.split(".")[-1] for r in objective.reshapes] == ["sspo", "calibadv"]
-    assert objective.reshapes[1].keywords["parameters"].lambda_ == 0.5
+    assert [reshape.name for reshape in objective.reshapes] == ["sspo", "calibadv"]
+    assert objective.reshapes[1].apply.keywords["parameters"].lambda_ == 0.5
 
 
 def test_a_reshape_gives_every_token_its_own_advantage():
@@ -139,13 +159,11 @@ def test_a_reshape_gives_every_token_its_own_advantage():
     trajectories = [_searched(i, r, d) for i, (r, d) in enumerate(zip(rewards, found, strict=True))]
     objective = resolve("dr_grpo+calibadv", aggregation="token_mean")
     groups = torch.tensor([0, 0, 1, 1])
-    a = objective.advantages(torch.tensor(rewards), groups, torch.ones(4, dtype=torch.bool))
     mask = torch.tensor([[1, 0, 1]] * 4)
-    reshaped = objective.reshape(a, mask, trajectories, groups)
+    valid = torch.ones(4, dtype=torch.bool)
+    reshaped = assign_credit(objective, torch.tensor(rewards), groups, valid, mask, trajectories).tokens
     assert reshaped[:, 0].tolist() == [0.5, 0.0, 0.5, -0.5]
     assert reshaped[:, 2].tolist() == [0.5, -0.5, 0.5, -0.5]
-    # without reshapes a rollout's tokens are alike
-    assert resolve("grpo").reshape(a, mask, trajectories, groups).tolist() == [[x] * 3 for x in a.tolist()]
 
 
 def _searched(row, reward, document):

@@ -21,6 +21,25 @@ def test_estimators_of_a_token_half_a_nat_above_the_reference(estimator, value, 
     assert torch.autograd.grad(kl.sum(), logp)[0].item() == pytest.approx(slope, abs=1e-6)
 
 
+@pytest.mark.parametrize("estimator", ["k2", "k3"])
+@pytest.mark.parametrize("below", [1.0, 19.0, 24.0, 500.0])
+def test_a_token_far_below_the_reference_is_never_pushed_further_down(estimator, below):
+    logp = torch.full((1, 1), -501.0, requires_grad=True)
+    tokens = Tokens.build(logp, logp.detach(), torch.zeros(1), ONE, logp.detach() + below)
+    kl = reference_kl(tokens, estimator=estimator)
+    (slope,) = torch.autograd.grad(kl.sum(), logp)
+    assert torch.isfinite(kl).all()
+    assert slope <= 0
+
+
+@pytest.mark.parametrize("above", [1.0, 24.0, 500.0])
+def test_a_token_far_above_the_reference_is_pulled_down(above):
+    logp = torch.full((1, 1), -1.0, requires_grad=True)
+    tokens = Tokens.build(logp, logp.detach(), torch.zeros(1), ONE, logp.detach() - above)
+    (slope,) = torch.autograd.grad(reference_kl(tokens).sum(), logp)
+    assert slope.item() == pytest.approx(1 - 2.718281828**-above)
+
+
 def test_trainers_coefficient_is_short_for_the_k3_term():
     logp, old, a, mask = batch()
     ref = old - 0.3

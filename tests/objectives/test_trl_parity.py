@@ -1,65 +1,24 @@
 """Our losses against TRL's own ``_compute_loss``, on the same log-probs and advantages."""
 
-from collections import defaultdict
-from types import SimpleNamespace
-
 import pytest
 import torch
 from batches import batch, step
 
 from sleuth.objectives import resolve
 
-trl = pytest.importorskip("trl", reason="TRL is not in this environment")
+pytest.importorskip("trl", reason="TRL is not in this environment")
+
+from benchmarks.objectives.trl_loss import TRLLoss, inputs_of
 
 MAX_LENGTH = 20
 
 
-def _trl(loss_type, logp, old, advantages, mask, *, ref=None, beta=0.0, level="token", low=0.2, high=0.2, delta=None):
-    """(loss, gradient) of TRL for a step that is this one batch. Its method reads the trainer it is bound to, so one
-    that holds just what it reads does."""
+def _trl(loss_type, logp, old, advantages, mask, *, ref=None, **settings):
+    """(loss, gradient) of TRL for a step that is this one batch."""
     leaf = logp.detach().clone().requires_grad_()
-    one_process = SimpleNamespace(
-        num_processes=1, gather=lambda x: x, reduce=lambda x, reduction: x, gather_for_metrics=lambda x: x
+    loss = TRLLoss(loss_type, max_length=MAX_LENGTH, **settings)(
+        leaf, torch.zeros_like(leaf), inputs_of(old, advantages, mask, ref)
     )
-    trainer = SimpleNamespace(
-        _get_per_token_logps_and_entropies=lambda *args, **kwargs: (leaf, torch.zeros_like(leaf), None),
-        aux_loss_enabled=False,
-        top_entropy_quantile=1.0,
-        off_policy_mask_threshold=None,
-        importance_sampling_level=level,
-        beta=beta,
-        loss_type=loss_type,
-        epsilon_low=low,
-        epsilon_high=high,
-        args=SimpleNamespace(
-            delta=delta,
-            use_bias_correction_kl=False,
-            sapo_temperature_pos=1.0,
-            sapo_temperature_neg=1.05,
-            steps_per_generation=1,
-        ),
-        use_vllm=False,
-        vllm_importance_sampling_correction=False,
-        model=SimpleNamespace(training=True),
-        current_gradient_accumulation_steps=1,
-        max_completion_length=MAX_LENGTH,
-        accelerator=one_process,
-        _entropy_bonus_enabled=False,
-        _metrics={"train": defaultdict(list)},
-    )
-    rows, length = mask.shape
-    inputs = {
-        "prompt_ids": torch.zeros(rows, 1, dtype=torch.long),
-        "prompt_mask": torch.ones(rows, 1, dtype=torch.long),
-        "completion_ids": torch.zeros(rows, length, dtype=torch.long),
-        "completion_mask": torch.ones(rows, length, dtype=torch.long),
-        "tool_mask": mask.long(),
-        "advantages": advantages,
-        "old_per_token_logps": old,
-        "ref_per_token_logps": ref,
-        "num_items_in_batch": mask.sum(),
-    }
-    loss = trl.GRPOTrainer._compute_loss(trainer, None, inputs)
     (grad,) = torch.autograd.grad(loss, leaf)
     return loss.detach(), grad
 

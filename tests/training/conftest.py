@@ -2,7 +2,11 @@
 
 import pytest
 
+from sleuth.assembly import assemble
 from sleuth.recipes.loader import load_recipe
+from sleuth.training.progress import Progress
+from sleuth.training.run import build_trainer
+from sleuth.training.run_folder import RunFolder
 
 SMALL = [
     "world.train={worlds: 4, questions: 40}",
@@ -24,5 +28,20 @@ def small():
 
     def make(*settings):
         return load_recipe("laptop", [*SMALL, *settings])
+
+    return make
+
+
+@pytest.fixture
+def built(small, tmp_path):
+    """``built(*settings)`` → (trainer, parts), ready to train in a run folder of its own."""
+
+    def make(*settings):
+        recipe = small(*settings)
+        run = RunFolder(tmp_path / "run")
+        run.path.mkdir(exist_ok=True)
+        run.checkpoints.mkdir(exist_ok=True)
+        parts = assemble(recipe, run.path)
+        return build_trainer(recipe, parts, run, Progress(recipe, quiet=True)), parts
 
     return make

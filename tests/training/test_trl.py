@@ -3,29 +3,12 @@
 import pytest
 import torch
 
-from sleuth.assembly import assemble
+from sleuth.diagnostics.token_labels import ANSWER
 from sleuth.errors import UserError
 from sleuth.objectives.aggregation import StepTotals
-from sleuth.training.progress import Progress
-from sleuth.training.run import build_trainer, train
-from sleuth.training.run_folder import RunFolder
-from sleuth.training.trl import _model_inputs, sorted_by_length
+from sleuth.training.run import train
+from sleuth.training.trl import _model_inputs
 from sleuth.types import SearchResult
-
-
-@pytest.fixture
-def built(small, tmp_path):
-    """``built(*settings)`` → (trainer, parts), ready to train in a run folder of its own."""
-
-    def make(*settings):
-        recipe = small(*settings)
-        run = RunFolder(tmp_path / "run")
-        run.path.mkdir(exist_ok=True)
-        run.checkpoints.mkdir(exist_ok=True)
-        parts = assemble(recipe, run.path)
-        return build_trainer(recipe, parts, run, Progress(recipe, quiet=True)), parts
-
-    return make
 
 
 def _first_batch(trainer):
@@ -118,13 +101,15 @@ def test_rollouts_whose_retriever_failed_train_nothing(built):
     assert trainer.batch_metrics["share/retriever_failed"] == len(failed) / 12
 
 
-def test_on_policy_ratios_are_exactly_one(built):
+def test_one_update_a_batch_has_no_ratios_to_tell_of(built):
+    """They are exactly 1, whatever the policy does."""
     trainer, _ = built("trainer.updates_per_batch=1", "trainer.steps=1")
     records = []
     trainer.callback_handler.callbacks[-1].run.log = records.append
     trainer.train()
-    assert records[0]["ratio/mean"] == 1.0
-    assert records[0]["ratio/clipped"] == 0.0
+    assert not [name for name in records[0] if name.startswith(("ratio/", "sequence/"))]
+    assert records[0]["entropy/think"] > 0
+    assert records[0]["likelihood/pos"] < 0
 
 
 def test_reference_kl_is_logged_and_starts_at_zero(built):
@@ -191,17 +176,6 @@ def test_a_pass_of_failed_rollouts_still_has_a_gradient_of_zero(built):
     assert all(p.grad is None or not p.grad.any() for p in trainer.model.parameters())
 
 
-def test_sorting_an_update_by_length_keeps_every_row_whole():
-    parts = [
-        {"completion_mask": torch.tensor([[1, 1, 1], [1, 0, 0]]), "name": ["long", "short"], "count": torch.tensor(7)},
-        {"completion_mask": torch.tensor([[1, 1, 0], [0, 0, 0]]), "name": ["middle", "none"], "count": torch.tensor(7)},
-    ]
-    out = sorted_by_length(parts)
-    assert [part["name"] for part in out] == [["none", "short"], ["middle", "long"]]
-    assert [part["completion_mask"].sum(-1).tolist() for part in out] == [[0, 1], [2, 3]]
-    assert all(part["count"] == 7 for part in out)
-
-
 def test_terms_are_logged_and_train_after_the_first_update(built):
     trainer, _ = built("objective=search_sapo+llds+entropy", "llds.ma=true", "trainer.steps=1", "trainer.lr=0.01")
     records = []
@@ -237,6 +211,30 @@ def test_groups_without_signal_leave_the_step_of_dapo(built):
     assert trainer.batch_metrics["zero_variance_groups"] == 2
 
 
+def test_copies_of_mixed_groups_take_the_places_of_groups_without_signal(built):
+    trainer, _ = built("objective=dapo+calibadv", "dapo.zero_variance=copy", "trainer.steps=1")
+    trainer._reward = lambda trajectories: [
+        setattr(t, "reward", float(i in (0, 8))) for i, t in enumerate(trajectories)
+    ]
+    batch, trajectories = _first_batch(trainer)
+    rows = batch["rows"].tolist()
+    assert sorted(rows[:4]) == [0, 1, 2, 3]
+    assert sorted(rows[8:]) == [8, 9, 10, 11]
+    assert rows[4:8] in ([0, 1, 2, 3], [8, 9, 10, 11])
+    for place, row in enumerate(rows):
+        prompt = batch["prompt_ids"][place][batch["prompt_mask"][place].bool()].tolist()
+        completion = batch["completion_ids"][place][batch["completion_mask"][place].bool()].tolist()
+        assert (prompt, completion) == (trajectories[row].prompt_ids, trajectories[row].completion_ids)
+        policy = (batch["completion_mask"] * batch["tool_mask"])[place][: len(completion)].tolist()
+        assert policy == trajectories[row].completion_mask
+        for name in ("old_per_token_logps", "advantages", "kinds"):
+            assert torch.equal(batch[name][place], batch[name][rows.index(row)])
+    assert trainer.batch_metrics["replaced_rollouts"] == 4
+    assert trainer.batch_metrics["masked_rollouts"] == 0
+    assert trainer.batch_metrics["calibadv/without_silver"] <= 1
+    trainer.train()
+
+
 def test_reshaped_advantages_keep_the_rollouts_own_beside_them(built):
     trainer, _ = built("objective=calibadv+search_sapo")
     trainer._reward = lambda trajectories: [setattr(t, "reward", float(i % 4 == 0)) for i, t in enumerate(trajectories)]
@@ -251,7 +249,7 @@ def test_answer_tokens_are_those_of_the_answer_channel(built):
     batch, trajectories = _first_batch(trainer)
     answered = 0
     for row, t in enumerate(trajectories):
-        text = parts.tokenizer.decode(batch["completion_ids"][row][batch["answer_mask"][row]]).strip()
+        text = parts.tokenizer.decode(batch["completion_ids"][row][batch["kinds"][row] == ANSWER]).strip()
         if t.answer:
             answered += 1
             assert text == t.answer

@@ -5,8 +5,6 @@ from __future__ import annotations
 from rich.table import Table
 
 from sleuth.commands.terminal import console
-from sleuth.errors import UserError
-from sleuth.recipes.validation import nearest_key
 
 
 def list_recipes() -> None:
@@ -20,12 +18,13 @@ def list_recipes() -> None:
 
 
 def list_objectives(name: str | None = None) -> None:
-    """Print a line for each objective, or all that is known of one.
+    """Print a line for each objective and schedule, or all that is known of one.
 
     Raises:
         UserError: no such objective.
     """
-    from sleuth.objectives import TABLE, resolve
+    from sleuth.objectives import SCHEDULES, TABLE
+    from sleuth.objectives.table import find
 
     out = console()
     if name is None:
@@ -33,15 +32,24 @@ def list_objectives(name: str | None = None) -> None:
         for entry in TABLE.values():
             table.add_row(entry.name, entry.slot, entry.summary, entry.paper, ", ".join(entry.parameter_names))
         out.print(table)
-        out.print("\nNames combine with +, one advantage and one surrogate at most: objective=signbalance+search_sapo")
+        out.print(
+            "\nNames combine with +, one advantage and one surrogate at most: objective=signbalance+search_sapo\n"
+        )
+        table = Table("schedule", "what it is", "source", "", box=None, pad_edge=False)
+        for schedule in SCHEDULES.values():
+            state = f"schedule={schedule.name}" if schedule.available else "not in Sleuth yet"
+            table.add_row(schedule.name, schedule.summary, schedule.paper, state)
+        out.print(table)
         return
-    if name == "sapo" or name == "search_e1":
-        resolve(name)
-    if name not in TABLE:
-        nearest = nearest_key(name, TABLE)
-        hint = f"did you mean {nearest!r}?" if nearest else "`sleuth objectives` lists them"
-        raise UserError(f"no objective is called {name!r}; {hint}")
-    entry = TABLE[name]
+    if name in SCHEDULES:
+        schedule = SCHEDULES[name]
+        out.print(f"{name} (schedule): {schedule.summary}\nsource: {schedule.paper}", markup=False, highlight=False)
+        if schedule.available:
+            out.print(f"It is no objective: write schedule={name}.")
+        else:
+            out.print("Sleuth doesn't have it yet.")
+        return
+    entry = find(name)
     implied = f"implies aggregation={entry.aggregation}; an explicit one wins\n" if entry.aggregation else ""
     out.print(
         f"{entry.name} ({entry.slot}): {entry.summary}\n{entry.formula}\nsource: {entry.paper}\n{implied}",
@@ -52,6 +60,6 @@ def list_objectives(name: str | None = None) -> None:
         out.print("It has no parameters.")
         return
     table = Table("parameter", "default", "meaning", box=None, pad_edge=False)
-    for key, field in zip(entry.parameter_names, entry.parameters.model_fields.values(), strict=True):
-        table.add_row(f"{name}.{key}", str(field.default), field.description or "")
+    for key, default, meaning in entry.settings:
+        table.add_row(f"{name}.{key}", default, meaning)
     out.print(table)

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from sleuth.commands.folders import check_output_folder, check_writable, free_folder
 from sleuth.commands.terminal import console
-from sleuth.errors import RunStopped, UserError
+from sleuth.errors import RunFailed, RunStopped, UserError
 from sleuth.evaluation.table import AVERAGE, NOT_COMPARABLE
 from sleuth.recipes.loader import load_recipe
 
@@ -41,11 +41,32 @@ def train(recipe: str, settings: Sequence[str], *, output: Path | None, resume: 
 
     try:
         summary = run_training(loaded, folder, resume=resume)
+    except (RunFailed, RunStopped):
+        write_report_of(folder)
+        raise
     except KeyboardInterrupt:
         begun = (folder / "recipe.yaml").is_file()
         further = f"`sleuth train {folder} --resume` goes on from its last checkpoint" if begun else "nothing was begun"
         raise RunStopped(f"interrupted; {further}") from None
+    report = write_report_of(folder)
     print_summary(summary, folder)
+    if report is not None:
+        console().print(f"curves, alarms and every rollout: {report}")
+
+
+def write_report_of(run: Path) -> Path | None:
+    """Write the run's ``report.html``; one that can't be made is said, and takes nothing from the run."""
+    from sleuth.report.sources import find_source
+    from sleuth.report.write import write_report
+
+    file = run / "report.html"
+    try:
+        write_report(find_source(run), file)
+    except Exception as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        console(stderr=True).print(f"warning: no report was made ({why}); try `sleuth report {run}`", soft_wrap=True)
+        return None
+    return file
 
 
 def print_summary(summary: Mapping[str, Any], folder: Path) -> None:
@@ -58,9 +79,10 @@ def print_summary(summary: Mapping[str, Any], folder: Path) -> None:
             before, after = (_overall(summary[mode][when])["em"] for when in ("before", "after"))
             table.add_row(mode, _interval(before), _interval(after), _interval(summary[mode]["gain_em"], sign="+"))
     out = console()
-    out.print(table)
-    if not summary.get("comparable", True):
-        out.print(NOT_COMPARABLE)
+    if summary["questions"]:
+        out.print(table)
+        if not summary.get("comparable", True):
+            out.print(NOT_COMPARABLE)
     out.print(
         f"{summary['steps']} steps in {summary['seconds']:.0f} s; the trained model: {folder / summary['checkpoint']}"
     )

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from sleuth.diagnostics.saved_batch import DTYPE, SavedBatch, log_probs_of, policy_spans
+from sleuth.diagnostics.token_labels import ANSWER, token_labels
 from sleuth.errors import UserError
-from sleuth.objectives.advantages import zero_variance_groups
 from sleuth.objectives.aggregation import StepTotals
 from sleuth.objectives.compose import Objective, TokenLoss
+from sleuth.objectives.credit import Credit, assign_credit
 from sleuth.objectives.tokens import Tokens
-from sleuth.types import PartKind, Span, SpanKind, Trajectory, group_trajectories
-
-_DTYPE = torch.float64
+from sleuth.types import PartKind, Trajectory, group_trajectories
 
 
 class UnfitRollout(ValueError):
@@ -40,7 +40,7 @@ class SpanReplay:
     Attributes:
         span: its index in the rollout's ``spans``.
         advantages: after all reshapes; 0 in rollouts that failed.
-        loss: each token's share of the batch's loss.
+        loss: each token's share of the batch's loss; of a rollout that was copied, with the copies' shares.
         grad: d loss / d new log-prob.
     """
 
@@ -64,8 +64,9 @@ class Replay:
 
     Attributes:
         loss: the sum of all token losses.
-        stats: counts, ``term/NAME`` (each term's part of the loss), ``grad_norm``, ``ratio/mean``, ``ratio/clipped``,
-            and ``old_source`` and ``new_source``: where those log-probs came from.
+        stats: counts, ``statistics`` of :class:`sleuth.objectives.credit.Credit`, ``term/NAME`` (each term's part of
+            the loss), ``grad_norm``, ``ratio/mean``, ``ratio/clipped``, and ``old_source`` and ``new_source``: where
+            those log-probs came from.
         rollouts: in the batch's order.
         notes: what a reader must know to trust the numbers, a sentence each.
     """
@@ -98,49 +99,51 @@ def replay(trajectories: Sequence[Trajectory], objective: Objective) -> Replay:
     if not trajectories:
         raise UserError("no rollouts to replay")
     if objective.needs_entropy:
+        rest = "+".join(part for part in objective.name.split("+") if part.strip() != "entropy") or "grpo"
         raise UserError(
-            f"objective {objective.name}: entropy needs the policy's whole distribution, which saved rollouts don't "
-            "hold; leave it out"
+            f"objective {objective.name}: entropy needs the policy's whole distribution at every token, and rollouts "
+            f"hold log-probs of the sampled tokens alone; replay {rest}"
         )
     check(trajectories, objective)
-    batch = _Batch.of(trajectories)
-    lengths = batch.mask.sum(-1)
-    advantages = objective.advantages(batch.rewards, batch.groups, batch.valid, lengths)
-    kept = objective.kept(batch.rewards, batch.groups, batch.valid)
-    mask = batch.mask & kept[:, None]
+    batch = SavedBatch.of(trajectories)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="sspo: where old_logprobs is missing")  # ours says so for all
-        per_token = objective.reshape(advantages, mask, trajectories, batch.groups)
+        credit = assign_credit(objective, batch.rewards, batch.groups, batch.valid, batch.mask, trajectories)
+    mask, rows = batch.mask & credit.kept[:, None], credit.rows
     new = batch.new.clone().requires_grad_()
+    ref = log_probs_of(trajectories, mask.shape, "ref_logprobs") if objective.kl_coefficient else None
+    answer = token_labels(trajectories, mask.size(1))[0] == ANSWER if objective.needs_answers else None
+    searches = torch.tensor([_searches(t) for t in trajectories]) if objective.needs_answers else None
     tokens = Tokens.build(
-        new,
-        batch.old,
-        per_token,
-        mask,
-        _log_probs(trajectories, mask.shape, "ref_logprobs") if objective.kl_coefficient else None,
-        rollout_advantages=advantages,
-        answer=_answer_mask(trajectories, mask.shape) if objective.needs_answers else None,
-        searches=torch.tensor([_searches(t) for t in trajectories]) if objective.needs_answers else None,
+        new[rows],
+        batch.old[rows],
+        credit.tokens[rows],
+        mask[rows],
+        None if ref is None else ref[rows],
+        rollout_advantages=credit.rollouts[rows],
+        answer=None if answer is None else answer[rows],
+        searches=None if searches is None else searches[rows],
     )
-    result = objective.token_loss(tokens, StepTotals.of(mask, advantages))
+    result = objective.token_loss(tokens, StepTotals.of(mask[rows], credit.rollouts[rows]))
     total = result.loss.sum()
     (grad,) = torch.autograd.grad(total, new)
+    loss = torch.zeros_like(result.loss).index_add(0, rows, result.loss)  # a copy's loss is its rollout's
     rollouts = [
         RolloutReplay(
             t.id,
             [
                 SpanReplay(
                     index,
-                    per_token[row, start:end].tolist(),
-                    result.loss[row, start:end].tolist(),
+                    credit.tokens[row, start:end].tolist(),
+                    loss[row, start:end].tolist(),
                     grad[row, start:end].tolist(),
                 )
-                for index, _, start, end in _policy_spans(t)
+                for index, _, start, end in policy_spans(t)
             ],
         )
         for row, t in enumerate(trajectories)
     ]
-    stats = _statistics(batch, kept, tokens, result, grad)
+    stats = _statistics(batch, credit, tokens, result, grad)
     return Replay(objective.name, total.item(), stats, rollouts, batch.notes)
 
 
@@ -163,103 +166,16 @@ def check(trajectories: Sequence[Trajectory], objective: Objective) -> None:
         if t.reward is None or not math.isfinite(t.reward):
             found = "missing" if t.reward is None else f"{t.reward} is no finite number"
             raise UnfitRollout(row, f'reward: {found}; give one to every rollout whose status is "{t.status}"')
-        for index, span, _, _ in _policy_spans(t):
+        for index, span, _, _ in policy_spans(t):
             if span.old_logprobs is None and span.logprobs is None:
                 raise UnfitRollout(row, f"spans[{index}].old_logprobs: missing, and so are the sampler's logprobs")
             if objective.kl_coefficient and span.ref_logprobs is None:
                 raise UnfitRollout(row, f"spans[{index}].ref_logprobs: missing; the reference KL needs them")
         if objective.needs_answers and t.answer is not None and not _has_answer_part(t):
-            index = max((index for index, *_ in _policy_spans(t)), default=0)
+            index = max((index for index, *_ in policy_spans(t)), default=0)
             raise UnfitRollout(
                 row, f'spans[{index}].parts: no part is the answer; llds.ma needs one of kind "answer" in its tokens'
             )
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# From trajectories to tensors
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """Column t of (B, T) is ``completion_ids[t]``, right-padded; ``mask`` has the policy tokens of sound rollouts."""
-
-    rewards: Tensor
-    valid: Tensor
-    groups: Tensor
-    mask: Tensor
-    old: Tensor
-    new: Tensor
-    old_source: str
-    new_source: str
-    notes: tuple[str, ...]
-
-    @classmethod
-    def of(cls, trajectories: Sequence[Trajectory]) -> _Batch:
-        sound = [not t.failed for t in trajectories]
-        numbers: dict[tuple[int, str], int] = {}
-        groups = [numbers.setdefault((t.step, t.group), len(numbers)) for t in trajectories]
-        shape = torch.Size((len(trajectories), max(1, *(len(t.completion_ids) for t in trajectories))))
-        mask = torch.zeros(shape, dtype=torch.bool)
-        for row, t in enumerate(trajectories):
-            for _, _, start, end in _policy_spans(t):
-                mask[row, start:end] = sound[row]
-        spans = [s for t in trajectories if not t.failed for s in t.policy_spans if s.ids]
-        without_old = sum(s.old_logprobs is None for s in spans)
-        without_new = sum(s.new_logprobs is None for s in spans)
-        notes = []
-        if without_old:
-            notes.append(
-                f"{without_old} of {len(spans)} policy spans have no old_logprobs: the sampler's logprobs stand in, "
-                "which differ from a trainer's own pass"
-            )
-        if 0 < without_new < len(spans):
-            notes.append(f"{without_new} of {len(spans)} policy spans have no new_logprobs: taken as on-policy")
-        return cls(
-            rewards=torch.tensor(
-                [t.reward if ok else 0.0 for t, ok in zip(trajectories, sound, strict=True)], dtype=_DTYPE
-            ),
-            valid=torch.tensor(sound),
-            groups=torch.tensor(groups),
-            mask=mask,
-            old=_log_probs(trajectories, shape, "old_logprobs", "logprobs"),
-            new=_log_probs(trajectories, shape, "new_logprobs", "old_logprobs", "logprobs"),
-            old_source=_source(without_old, len(spans), "old_logprobs", "logprobs"),
-            new_source=_source(without_new, len(spans), "new_logprobs", "on_policy"),
-            notes=tuple(notes),
-        )
-
-
-def _source(without: int, spans: int, field: str, otherwise: str) -> str:
-    return field if not without else otherwise if without == spans else "mixed"
-
-
-def _policy_spans(trajectory: Trajectory) -> Iterator[tuple[int, Span, int, int]]:
-    """Each policy span: its index in ``spans``, itself, its start and end (exclusive) in ``completion_ids``."""
-    at = -len(trajectory.prompt_ids)
-    for index, span in enumerate(trajectory.spans):
-        if span.kind is SpanKind.POLICY:
-            yield index, span, at, at + len(span.ids)
-        at += len(span.ids)
-
-
-def _log_probs(trajectories: Sequence[Trajectory], shape: torch.Size, *fields: str) -> Tensor:
-    """(B, T) from the first of these fields that a policy span has; 0 elsewhere."""
-    out = torch.zeros(shape, dtype=_DTYPE)
-    for row, t in enumerate(trajectories):
-        for _, span, start, end in _policy_spans(t):
-            values = next((v for field in fields if (v := getattr(span, field)) is not None), None)
-            if values is not None:
-                out[row, start:end] = torch.tensor(values, dtype=_DTYPE)
-    return out
-
-
-def _answer_mask(trajectories: Sequence[Trajectory], shape: torch.Size) -> Tensor:
-    """(B, T) bool: the tokens of each rollout's final answer."""
-    mask = torch.zeros(shape, dtype=torch.bool)
-    for row, t in enumerate(trajectories):
-        answer = t.answer_mask
-        mask[row, : len(answer)] = torch.tensor(answer, dtype=torch.bool)
-    return mask
 
 
 def _has_answer_part(trajectory: Trajectory) -> bool:
@@ -275,22 +191,20 @@ def _searches(trajectory: Trajectory) -> int:
 
 
 def _statistics(
-    batch: _Batch, kept: Tensor, tokens: Tokens, result: TokenLoss, grad: Tensor
+    batch: SavedBatch, credit: Credit, tokens: Tokens, result: TokenLoss, grad: Tensor
 ) -> dict[str, float | int | str]:
     ratios = tokens.ratio.detach()[tokens.mask]
     stats: dict[str, float | int | str] = {
         "rollouts": len(batch.rewards),
         "groups": len(batch.groups.unique()),
         "failed_rollouts": int((~batch.valid).sum()),
-        "zero_variance_groups": zero_variance_groups(batch.rewards, batch.groups, batch.valid),
-        "masked_rollouts": int((batch.valid & ~kept).sum()),
         "tokens": int(tokens.policy.sum()),
         "dropped_tokens": tokens.dropped,
         "old_source": batch.old_source,
         "new_source": batch.new_source,
         "grad_norm": grad.norm().item(),
-    }
+    } | credit.statistics
     if len(ratios):
         stats["ratio/mean"] = ratios.mean().item()
-        stats["ratio/clipped"] = result.clipped[tokens.mask].to(_DTYPE).mean().item()
+        stats["ratio/clipped"] = result.clipped[tokens.mask].to(DTYPE).mean().item()
     return stats | {f"term/{name}": part.sum().item() for name, part in result.terms.items()}

@@ -1,4 +1,4 @@
-"""From the names and settings of parts to the functions of an objective."""
+"""From names and settings to the functions of an objective."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from torch import Tensor
 
 from sleuth.errors import UserError
@@ -16,6 +16,89 @@ from sleuth.objectives.compose import Advantage, Objective, Reshape, Surrogate, 
 from sleuth.objectives.lost_likelihood import lost_likelihood
 from sleuth.objectives.search_sapo import conditional_kl_tokens
 from sleuth.objectives.signbalance import signbalance
+from sleuth.objectives.table import TABLE, Entry, find
+
+
+def resolve(
+    name: str,
+    parameters: Mapping[str, Mapping[str, Any]] | None = None,
+    aggregation: str | None = None,
+    kl_coefficient: float = 0.0,
+) -> Objective:
+    """The objective that ``name`` (names joined by ``+``) describes.
+
+    Args:
+        parameters: settings by the part's name; ``grpo`` stands for what no part replaces, and ``aggregation`` for
+            the aggregation's ``max_length``.
+        aggregation: a name of :data:`sleuth.objectives.aggregation.AGGREGATIONS`; None: what a part implies, else
+            ``token_mean``.
+        kl_coefficient: weight of a reference KL (k3).
+
+    Raises:
+        UserError: unknown name, part or parameter, two parts for one slot; the message says what to write instead.
+    """
+    entries = [find(part.strip()) for part in name.split("+")]
+    _refuse_clashes(name, entries, aggregation, kl_coefficient)
+    given = dict(parameters or {})
+    max_length = _max_length(given.pop("aggregation", {}))
+    chosen = {entry.name for entry in entries}
+    for part in given:
+        if part not in chosen and part != "grpo":
+            raise UserError(f"parameters for {part!r}, but the objective is {name!r}; add it with + or drop them")
+    implied = next((entry for entry in entries if entry.aggregation), None)
+    source = implied.name if implied and aggregation is None else None
+    chosen_aggregation = aggregation or (implied and implied.aggregation) or "token_mean"
+    return _put_together(
+        name,
+        {entry.name: _parameters(entry, given.get(entry.name, {})) for entry in entries},
+        _parameters(TABLE["grpo"], given.get("grpo", {})),
+        check_aggregation(chosen_aggregation, max_length, source),
+        kl_coefficient,
+    )
+
+
+def _refuse_clashes(name: str, entries: list[Entry], aggregation: str | None, kl_coefficient: float) -> None:
+    for i, second in enumerate(entries):
+        for first in entries[:i]:
+            if first.name == second.name:
+                raise UserError(f"objective {name!r} names {first.name} twice")
+            if first.slot == second.slot and first.slot in ("advantage", "surrogate"):
+                raise UserError(
+                    f"objective {name!r}: {first.name} and {second.name} both set the {first.slot}; keep one of them"
+                )
+            implied = {first.aggregation, second.aggregation} - {None}
+            if aggregation is None and len(implied) == 2:
+                raise UserError(
+                    f"objective {name!r}: {first.name} implies aggregation {first.aggregation}, {second.name} "
+                    f"{second.aggregation}; choose with aggregation="
+                )
+    if kl_coefficient and any(entry.name == "reference_kl" for entry in entries):
+        raise UserError(
+            f"objective {name!r}: reference_kl and trainer.kl_coefficient both add a reference KL; keep one of them"
+        )
+
+
+def _max_length(given: Mapping[str, Any]) -> Any:
+    for key in given:
+        if key != "max_length":
+            raise UserError(f"aggregation.{key} is no parameter; aggregation has: max_length")
+    return given.get("max_length")
+
+
+def _parameters(entry: Entry, given: Mapping[str, Any]) -> Any:
+    try:
+        return entry.parameters(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join([entry.name, *map(str, first["loc"])])
+        if first["type"] == "extra_forbidden":
+            known = ", ".join(entry.parameter_names) or "none"
+            raise UserError(f"{key} is no parameter; {entry.name} has: {known}") from None
+        raise UserError(f"{key}={first['input']!r}: {first['msg']}") from None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# From settings to functions
 
 
 def _unweighted(function: Callable[..., Tensor], **settings: Any) -> Advantage:
@@ -82,8 +165,8 @@ ADVANTAGES: dict[str, Callable[[Any], Advantage]] = {
 """Makers of the advantage slot, by name."""
 
 RESHAPES: dict[str, Callable[[Any], Reshape]] = {
-    "calibadv": lambda p: partial(calibadv.reshape, parameters=p),
-    "sspo": lambda p: partial(sspo.reshape, parameters=p),
+    "calibadv": lambda p: Reshape("calibadv", partial(calibadv.calibrate_trajectories, parameters=p)),
+    "sspo": lambda p: Reshape("sspo", partial(sspo.weigh, parameters=p)),
 }
 """Makers of reshapes, by name."""
 
@@ -106,7 +189,7 @@ TERMS: dict[str, Callable[[Any], Term]] = {
 """Makers of terms, by name."""
 
 
-def build(
+def _put_together(
     name: str,
     parts: Mapping[str, BaseModel],
     base: parameters.GRPO,
@@ -130,7 +213,6 @@ def build(
     if kl_coefficient:
         added.append(_reference_kl(parameters.ReferenceKL(coefficient=kl_coefficient, estimator="k3")))
     reference = [term.weight for term in added if term.name == "reference_kl"]
-    dapo = parts.get("dapo")
     return Objective(
         name=name,
         advantage=advantage,
@@ -143,8 +225,25 @@ def build(
         needs_answers=any(isinstance(p, parameters.LLDS) and p.ma for p in parts.values()),
         needs_drift=tuple(part for part in parts if part in ("search_sapo", "llds")),
         needs_teacher="sspo" in parts,
-        masks_zero_variance=isinstance(dapo, parameters.DAPO) and dapo.zero_variance == "mask",
+        zero_variance=_zero_variance(name, parts),
     )
+
+
+def _zero_variance(name: str, parts: Mapping[str, Any]) -> parameters.ZeroVariance:
+    """What the parts that have a say in it agree on.
+
+    Raises:
+        UserError: they don't.
+    """
+    asked = {part: p for part, p in parts.items() if "zero_variance" in type(p).model_fields}
+    # A default of keep asks for nothing: beside dapo, sspo leaves the choice to it.
+    wanted = {
+        p.zero_variance for p in asked.values() if p.zero_variance != "keep" or "zero_variance" in p.model_fields_set
+    }
+    if len(wanted) > 1:
+        found = " and ".join(f"{part}.zero_variance={p.zero_variance}" for part, p in asked.items())
+        raise UserError(f"objective {name!r}: {found} differ; set both alike")
+    return wanted.pop() if wanted else "keep"
 
 
 def _slot(

@@ -10,203 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
-from sleuth.errors import UserError
-from sleuth.objectives.sspo import turns_in_mask, turns_of
-from sleuth.types import PartKind, Trajectory
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {"silver": "correct", "novelty": False, "max_similarity": None, "max_shared": None},
-    "released": {"silver": "best", "novelty": True, "max_similarity": 0.5, "max_shared": 1},
-}
-"""Where the paper's formula and the authors' published code differ."""
-
-
-class CalibAdvParameters(BaseModel):
-    """Parameters of ``calibadv``. A preset sets what isn't given beside it; the defaults shown are the paper's."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
-
-    preset: Literal["paper", "released"] = Field(
-        default="paper", description="the paper's formula, or its published code with the novelty and repetition rules"
-    )
-    threshold: float = Field(default=0.7, description="a well-formed rollout with at least this reward is correct")
-    silver: Literal["correct", "best"] = Field(
-        default="correct",
-        description="whose documents are silver: all correct rollouts, or those of the highest reward",
-    )
-    novelty: bool = Field(default=False, description="a document counts only where the rollout sees it first")
-    max_similarity: float | None = Field(
-        default=None, ge=0, le=1, description="a search whose thought is more alike to an earlier one scores 0"
-    )
-    max_shared: int | None = Field(
-        default=None, ge=0, description="a search that shares more documents with an earlier one scores 0"
-    )
-    think: str = Field(
-        default="think", min_length=1, description="tag around thoughts in the rollouts' text, for max_similarity"
-    )
-    soften: bool = Field(default=True, description="soft penalisation of searches")
-    score_malformed: bool = Field(default=False, description="soften searches of malformed rollouts too")
-    rebalance: Literal["answer", "all", "none"] = Field(
-        default="answer", description="the tokens that are rebalanced: of the last turns, of all turns, or none"
-    )
-    lambda_: float = Field(
-        default=1.0, gt=0, alias="lambda", description="positive sum over negative sum that the rebalance aims at"
-    )
-    zero_one_sided: bool = Field(
-        default=True, description="a group whose rebalanced tokens have only one sign gets 0 there"
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fill_from_preset(cls, given: Any) -> Any:
-        preset = PRESETS.get(given.get("preset", "paper")) if isinstance(given, dict) else None
-        return given if preset is None else {**preset, **given}
-
-
-@dataclass(slots=True)
-class Searches:
-    """What CalibAdv reads of one rollout.
-
-    Attributes:
-        documents: for each turn but the last, the ids of the documents shown after it, in order.
-        thoughts: for each of those turns its thought, for the repetition rule; empty where there is none.
-        reward: the rollout's; NaN where it has none.
-        well_formed: its format is valid and it searched at all.
-        valid: False for failed rollouts, which are no part of their group.
-    """
-
-    documents: list[list[Hashable]]
-    thoughts: list[str]
-    reward: float
-    well_formed: bool = True
-    valid: bool = True
-
-    @classmethod
-    def of(cls, trajectory: Trajectory, parameters: CalibAdvParameters) -> Searches:
-        """Of a trajectory. The last turn that has tokens is the answer, whatever it contains.
-
-        Raises:
-            UserError: thoughts are to be compared, but those of this well-formed rollout stand in other tags.
-        """
-        turns = trajectory.turns
-        while turns and not turns[-1].policy.ids:
-            turns.pop()
-        steps = turns[:-1]
-        well_formed = trajectory.format_valid and any(turn.observation for turn in steps)
-        thoughts = [""] * len(steps)
-        if parameters.max_similarity is not None:
-            thoughts = [_thought(turn.policy.text, parameters.think) for turn in steps]
-            thinks = [any(part.kind is PartKind.THINK for part in turn.policy.parts) for turn in steps]
-            if well_formed and any(thinks) and not any(f"</{parameters.think}>" in t.policy.text for t in steps):
-                raise UserError(
-                    f"calibadv: rollout {trajectory.id!r} thinks, but not between <{parameters.think}> and "
-                    f"</{parameters.think}>; set calibadv.think to its tag, or calibadv.max_similarity=null"
-                )
-        return cls(
-            documents=[[d.id for d in turn.observation.documents] if turn.observation else [] for turn in steps],
-            thoughts=thoughts,
-            reward=float("nan") if trajectory.reward is None else trajectory.reward,
-            well_formed=well_formed,
-            valid=not trajectory.failed,
-        )
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Which searches were good
-
-
-def silver_documents(rollouts: Sequence[Searches], parameters: CalibAdvParameters) -> set[Hashable]:
-    """The documents that the correct rollouts of this group found, over all their searches; empty if none is correct.
-
-    Correct is well-formed with a reward of at least ``threshold``; with ``silver="best"`` only those of them that have
-    the highest reward contribute. The order of the rollouts doesn't matter.
-    """
-    correct = [r for r in rollouts if r.valid and r.well_formed and r.reward >= parameters.threshold]
-    if parameters.silver == "best" and correct:
-        best = max(r.reward for r in correct)
-        correct = [r for r in correct if r.reward == best]
-    return {document for r in correct for documents in r.documents for document in documents}
-
-
-def search_scores(searches: Searches, silver: set[Hashable], parameters: CalibAdvParameters) -> list[float]:
-    """c of each search of a rollout: the share, from 0 to 1, of its documents that are silver.
-
-    With ``novelty``, only documents that the rollout sees for the first time count. The repetition rules set a search
-    to 0 whose thought is too much alike to that of an earlier one (``max_similarity``, over words), or that shares too
-    many documents with one (``max_shared``). A search that found nothing scores 0.
-    """
-    scores: list[float] = []
-    words = [thought.split() for thought in searches.thoughts]
-    seen: set[Hashable] = set()
-    for s, documents in enumerate(searches.documents):
-        distinct = set(documents)
-        if parameters.novelty:
-            hits, shown = len((distinct & silver) - seen), len(documents)
-        else:
-            hits, shown = len(distinct & silver), len(distinct)
-        seen |= distinct
-        if hits and _repeats(s, searches.documents, words, parameters):
-            hits = 0
-        scores.append(hits / shown if hits else 0.0)
-    return scores
-
-
-def _repeats(
-    s: int, documents: Sequence[Sequence[Hashable]], words: Sequence[list[str]], parameters: CalibAdvParameters
-) -> bool:
-    limit = parameters.max_shared
-    if limit is not None and any(len(set(documents[s]) & set(earlier)) > limit for earlier in documents[:s]):
-        return True
-    bound = parameters.max_similarity
-    return bound is not None and any(similarity(words[s], earlier) > bound for earlier in words[:s])
-
-
-def similarity(a: Sequence[str], b: Sequence[str]) -> float:
-    """1 - (edit distance / longer length), over words; 0 where either is empty."""
-    if not a or not b:
-        return 0.0
-    return 1 - edit_distance(a, b) / max(len(a), len(b))
-
-
-def edit_distance(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
-    """Levenshtein's distance: the fewest insertions, deletions and substitutions that make ``a`` into ``b``.
-
-    Bit-parallel (Myers 1999, as simplified by Hyyrö 2003): a column of the table is two integers, whose bits say where
-    it steps up and where down, so that thoughts of hundreds of words take well under a millisecond.
-    """
-    if not a:
-        return len(b)
-    places: dict[Hashable, int] = {}
-    for i, item in enumerate(a):
-        places[item] = places.get(item, 0) | 1 << i
-    every, last = (1 << len(a)) - 1, 1 << (len(a) - 1)
-    up, down, distance = every, 0, len(a)
-    for item in b:
-        equal = places.get(item, 0)
-        diagonal = (((equal & up) + up) ^ up) | equal | down
-        right_up = down | ~(diagonal | up) & every
-        right_down = up & diagonal
-        distance += bool(right_up & last) - bool(right_down & last)
-        right_up = right_up << 1 | 1
-        up = (right_down << 1 | ~(diagonal | right_up)) & every
-        down = right_up & diagonal & every
-    return distance
-
-
-def _thought(text: str, tag: str) -> str:
-    """What a turn's own text holds up to the closing tag; the opening one may have been given instead of sampled."""
-    thought, _, _ = text.rpartition(f"</{tag}>")
-    return thought.replace(f"<{tag}>", " ").replace(f"</{tag}>", " ")
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# What that does to the advantages
+from sleuth.objectives.parameters import CalibAdv
+from sleuth.objectives.silver import Searches, search_scores, silver_documents
+from sleuth.objectives.turns import turns_in_mask, turns_of
+from sleuth.types import Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +32,7 @@ class Calibration:
         silver: number of silver documents of each group.
         ratios: r = |negative sum| / positive sum of each group that was rebalanced.
         searches: number of searches of rollouts that didn't fail, and ``softened``: how many lost some of a penalty.
+        penalties: for each search with A < 0 the share of its penalty that it keeps.
         before, after: sums over tokens of the positive and of the negative advantages.
     """
 
@@ -229,13 +42,15 @@ class Calibration:
     ratios: list[float]
     searches: int
     softened: int
+    penalties: list[float]
     before: tuple[float, float]
     after: tuple[float, float]
 
     def statistics(self) -> dict[str, float]:
-        """``score`` (mean c), ``softened`` (share of all searches), ``silver`` (mean of groups that have any),
-        ``without_silver`` (share of groups), ``ratio`` (mean r), and ``before``/``after`` with ``positive`` and
-        ``negative`` sums over tokens. What there is nothing to say of is left out."""
+        """``score`` (mean c), ``softened`` (share of all searches), ``penalty`` (mean share that searches with A < 0
+        keep), ``silver`` (mean of groups that have any), ``without_silver`` (share of groups), ``ratio`` (mean r), and
+        the sums over tokens ``pos_before``, ``neg_before``, ``pos_after``, ``neg_after``. What there is nothing to say
+        of is left out."""
         scores = [score for row in self.scores if row is not None for score in row]
         silver = [count for count in self.silver if count]
         out: dict[str, float] = {}
@@ -243,6 +58,8 @@ class Calibration:
             out["score"] = sum(scores) / len(scores)
         if self.searches:
             out["softened"] = self.softened / self.searches
+        if self.penalties:
+            out["penalty"] = sum(self.penalties) / len(self.penalties)
         if silver:
             out["silver"] = sum(silver) / len(silver)
         if self.silver:
@@ -250,7 +67,7 @@ class Calibration:
         if self.ratios:
             out["ratio"] = sum(self.ratios) / len(self.ratios)
         for name, (positive, negative) in (("before", self.before), ("after", self.after)):
-            out |= {f"{name}/positive": positive, f"{name}/negative": negative}
+            out |= {f"pos_{name}": positive, f"neg_{name}": negative}
         return out
 
 
@@ -314,7 +131,7 @@ def calibrate(
     turns: Tensor,
     groups: Tensor,
     rollouts: Sequence[Searches],
-    parameters: CalibAdvParameters,
+    parameters: CalibAdv,
 ) -> Calibration:
     """Soft penalisation, then rebalance, as the authors' script does.
 
@@ -343,17 +160,18 @@ def calibrate(
             if silver and scored:
                 scores[row] = search_scores(rollouts[row], silver, parameters)
     out = advantages
-    softened = 0
+    last = torch.tensor([len(r.documents) for r in rollouts], device=turns.device)[:, None]
+    penalised = _turns_with(counts & (advantages < 0) & (turns < last), turns)
+    softened, penalties = 0, [1.0] * len(penalised)
     if parameters.soften:
         out = soften(advantages, torch.where(counts, turns, -1), scores)
-        changed = (out != advantages) & counts
-        softened = len(torch.unique(torch.stack([changed.nonzero()[:, 0], turns[changed]]), dim=1).T)
+        softened = len(_turns_with((out != advantages) & counts, turns))
+        penalties = [1 - own[turn] if (own := scores[i]) else 1.0 for i, turn in penalised]
     ratios: list[float] = []
     if parameters.rebalance != "none":
         scope = counts
         if parameters.rebalance == "answer":
-            last = torch.tensor([len(r.documents) for r in rollouts], device=turns.device)
-            scope = counts & (turns >= last[:, None])
+            scope = counts & (turns >= last)
         out, ratios = rebalance(out, scope, groups, target=parameters.lambda_, zero_one_sided=parameters.zero_one_sided)
     return Calibration(
         advantages=out,
@@ -362,9 +180,18 @@ def calibrate(
         ratios=ratios,
         searches=sum(len(r.documents) for r in rollouts if r.valid),
         softened=softened,
+        penalties=penalties,
         before=_sums(advantages[counts]),
         after=_sums(out[counts]),
     )
+
+
+def _turns_with(tokens: Tensor, turns: Tensor) -> list[tuple[int, int]]:
+    """Row and turn, once each, of these tokens (B, T)."""
+    width = int(turns.max()) + 1 if turns.numel() else 1
+    row, _ = tokens.nonzero(as_tuple=True)
+    # One number a pair: sorting pairs is many times slower.
+    return [divmod(pair, width) for pair in torch.unique(row * width + turns[tokens]).tolist()]
 
 
 def _sums(advantages: Tensor) -> tuple[float, float]:
@@ -380,9 +207,9 @@ def reshape(
     mask: Tensor,
     trajectories: Sequence[Trajectory],
     groups: Tensor,
-    parameters: CalibAdvParameters | None = None,
+    parameters: CalibAdv | None = None,
 ) -> Tensor:
-    """Calibrated advantages of these rollouts (arXiv 2604.18235; for the presets see :data:`PRESETS`).
+    """Calibrated advantages of these rollouts (arXiv 2604.18235).
 
     Args:
         advantages: (B, T).
@@ -406,10 +233,10 @@ def calibrate_trajectories(
     mask: Tensor,
     trajectories: Sequence[Trajectory],
     groups: Tensor,
-    parameters: CalibAdvParameters | None = None,
+    parameters: CalibAdv | None = None,
 ) -> Calibration:
     """:func:`reshape` with scores, ratios and statistics."""
-    parameters = parameters or CalibAdvParameters()
+    parameters = parameters or CalibAdv()
     turns = turns_of(trajectories, mask)
     rollouts = [Searches.of(t, parameters) for t in trajectories]
     return calibrate(advantages, mask, turns, groups, rollouts, parameters)
@@ -442,7 +269,7 @@ def calibrate_advantages(
         thoughts: like ``documents``, the thought of each turn, for the preset ``released``; None: no thoughts are
             compared.
         valid: (B,), False for failed rollouts; None: all are valid.
-        settings: fields of :class:`CalibAdvParameters` (λ is ``lambda_``).
+        settings: fields of :class:`CalibAdv` (λ is ``lambda_``).
 
     Returns:
         (B, T).
@@ -450,7 +277,7 @@ def calibrate_advantages(
     Raises:
         ValueError: documents or thoughts don't have one list for each turn but the last; or an unknown setting.
     """
-    parameters = CalibAdvParameters(**settings)
+    parameters = CalibAdv(**settings)
     mask = mask.bool()
     turns = turns_in_mask(mask)
     if advantages.dim() == 1:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from sleuth.errors import UserError
-from sleuth.objectives.advantages import mixed_groups
 from sleuth.objectives.aggregation import Aggregation, Normaliser, StepTotals, share_of_tokens
+from sleuth.objectives.parameters import ZeroVariance
 from sleuth.objectives.tokens import Tokens
+from sleuth.objectives.zero_variance import in_mixed_groups
 from sleuth.types import Trajectory
 
 
@@ -22,14 +22,35 @@ class Advantage(Protocol):
     def __call__(self, rewards: Tensor, groups: Tensor, valid: Tensor, weights: Tensor | None, /) -> Tensor: ...
 
 
-Reshape = Callable[[Tensor, Tensor, Sequence[Trajectory], Tensor], Tensor]
-"""Advantages (B, T) from advantages (B, T), mask (B, T), the batch's B trajectories and their groups (B,).
+class Reshaped(Protocol):
+    """What a reshape made of a batch."""
 
-Whole groups are at hand. Column t is ``completion_ids[t]`` of each trajectory, right-padded.
-"""
+    @property
+    def advantages(self) -> Tensor:
+        """(B, T)."""
+        ...
+
+    def statistics(self) -> dict[str, float]:
+        """What there is to tell of it, by name."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape:
+    """A change of advantages, token by token.
+
+    Attributes:
+        name: in the table.
+        apply: called with advantages (B, T), mask (B, T), the batch's B trajectories and their groups (B,). Whole
+            groups are at hand. Column t is ``completion_ids[t]`` of each trajectory, right-padded.
+    """
+
+    name: str
+    apply: Callable[[Tensor, Tensor, Sequence[Trajectory], Tensor], Reshaped]
+
 
 Surrogate = Callable[[Tokens], tuple[Tensor, Tensor]]
-"""Loss (B, T), not reduced, and which tokens a clip has cut off (B, T) bool."""
+"""Loss (B, T), not reduced, 0 outside of the mask, and which tokens a clip has cut off (B, T) bool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +59,7 @@ class Term:
 
     Attributes:
         name: in the table.
-        loss: (B, T), not reduced and not weighted.
+        loss: (B, T), not reduced and not weighted, 0 outside of the mask.
         weight: factor of the loss.
         normaliser: what it is divided by, counted over the whole optimiser step.
     """
@@ -77,7 +98,8 @@ class Objective:
         needs_answers: a term takes the answer tokens and the numbers of searches.
         needs_drift: names of the parts that do nothing (or not what they are for) while every ratio is 1.
         needs_teacher: a reshape reads ``teacher_logprobs`` of the trajectories.
-        masks_zero_variance: rollouts of groups without signal leave the step and all its counts.
+        zero_variance: what becomes of rollouts of groups without signal: ``mask``: they leave the step and all its
+            counts; ``copy``: copies of other groups take their places, where there are any; ``keep``: nothing.
     """
 
     name: str
@@ -91,7 +113,7 @@ class Objective:
     needs_answers: bool = False
     needs_drift: tuple[str, ...] = ()
     needs_teacher: bool = False
-    masks_zero_variance: bool = False
+    zero_variance: ZeroVariance = "keep"
 
     def advantages(self, rewards: Tensor, groups: Tensor, valid: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Advantages from the rewards of whole groups.
@@ -109,31 +131,7 @@ class Objective:
 
     def kept(self, rewards: Tensor, groups: Tensor, valid: Tensor) -> Tensor:
         """(B,) bool: the rollouts that enter the loss. Mask the others before anything is counted."""
-        if not self.masks_zero_variance:
-            return valid.bool()
-        kept = torch.zeros_like(valid, dtype=torch.bool)
-        for rows in mixed_groups(rewards, groups, valid):
-            kept[rows] = True
-        return kept
-
-    def reshape(self, advantages: Tensor, mask: Tensor, trajectories: Sequence[Trajectory], groups: Tensor) -> Tensor:
-        """Advantages of single tokens, after all reshapes from left to right.
-
-        Args:
-            advantages: (B,) of rollouts. ``groups``: (B,), equal numbers are rollouts of one prompt.
-            mask: (B, T) bool or 0/1, 1 for policy tokens that count; column t is ``completion_ids[t]``.
-            trajectories: B rollouts with rewards, whole groups, in row order.
-
-        Returns:
-            (B, T).
-
-        Raises:
-            UserError: a reshape needs something of the trajectories that they don't have.
-        """
-        per_token = advantages[:, None].expand(mask.shape).clone()
-        for reshape in self.reshapes:
-            per_token = reshape(per_token, mask, trajectories, groups)
-        return per_token
+        return valid.bool() if self.zero_variance == "keep" else in_mixed_groups(rewards, groups, valid)
 
     def token_loss(self, tokens: Tokens, totals: StepTotals) -> TokenLoss:
         """Every token's share of the loss of an optimiser step with these totals.
@@ -152,7 +150,7 @@ class Objective:
             share = weights
             if term.normaliser != "aggregation":
                 share = share_of_tokens(tokens.mask, totals, term.normaliser, per_token.dtype)
-            part = term.weight * unweighted * share
+            part = unweighted * (term.weight * share)
             result.terms[term.name] = part.detach()
             result.loss = result.loss + part
         return result

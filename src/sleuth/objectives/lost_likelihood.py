@@ -67,7 +67,8 @@ def llds(
         preset: what ``normalizer`` is if not given: ``paper`` the tokens of rollouts with A >= 0, ``released`` all.
         answer: (B, T) bool, tokens of the answer, and ``searches`` (B,): given both, the variant MA.
         normalizer: what the sum over tokens is divided by. With gradient accumulation give the count of the whole
-            optimiser step.
+            optimiser step, of the tokens that ``preset`` names, divided by what your engine divides the loss by
+            (passes, ranks).
 
     Returns:
         A scalar, at least 0.
@@ -87,5 +88,7 @@ def llds(
 
 def _sum_by_turn(values: Tensor, turns: Tensor) -> Tensor:
     """(B, T): for every token the sum of ``values`` over its turn."""
-    sums = values.new_zeros(values.shape[0], int(turns.max()) + 1 if turns.numel() else 1)
+    rows, length = values.shape
+    # A column for every turn that could be: looking how many there are would wait for the device.
+    sums = values.new_zeros(rows, (length + 1) // 2 + 1)
     return sums.scatter_add(1, turns, values).gather(1, turns)

@@ -1,16 +1,20 @@
-"""Settings of the objectives, with the papers' defaults; a reshape's stand in its own file."""
+"""Settings of the objectives, with the papers' defaults. Imports no torch: they are listed without it."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Parameters(BaseModel):
     """Settings of one name of the table; unknown ones are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+ZeroVariance = Literal["mask", "copy", "keep"]
+"""What becomes of the rollouts of groups whose rewards are all equal."""
 
 
 class Nothing(Parameters):
@@ -51,6 +55,69 @@ class SignBalance(Parameters):
     )
 
 
+# Reshapes
+
+CALIBADV_PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {"silver": "correct", "novelty": False, "max_similarity": None, "max_shared": None},
+    "released": {"silver": "best", "novelty": True, "max_similarity": 0.5, "max_shared": 1},
+}
+"""Where the paper's formula and the authors' published code differ."""
+
+
+class CalibAdv(Parameters):
+    """A preset sets what isn't given beside it; the defaults shown are the paper's."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    preset: Literal["paper", "released"] = Field(
+        default="paper", description="the paper's formula, or its published code with the novelty and repetition rules"
+    )
+    threshold: float = Field(default=0.7, description="a well-formed rollout with at least this reward is correct")
+    silver: Literal["correct", "best"] = Field(
+        default="correct",
+        description="whose documents are silver: all correct rollouts, or those of the highest reward",
+    )
+    novelty: bool = Field(default=False, description="a document counts only where the rollout sees it first")
+    max_similarity: float | None = Field(
+        default=None, ge=0, le=1, description="a search whose thought is more alike to an earlier one scores 0"
+    )
+    max_shared: int | None = Field(
+        default=None, ge=0, description="a search that shares more documents with an earlier one scores 0"
+    )
+    think: str = Field(
+        default="think", min_length=1, description="tag around thoughts in the rollouts' text, for max_similarity"
+    )
+    soften: bool = Field(default=True, description="soft penalisation of searches")
+    score_malformed: bool = Field(default=False, description="soften searches of malformed rollouts too")
+    rebalance: Literal["answer", "all", "none"] = Field(
+        default="answer", description="the tokens that are rebalanced: of the last turns, of all turns, or none"
+    )
+    lambda_: float = Field(
+        default=1.0, gt=0, alias="lambda", description="positive sum over negative sum that the rebalance aims at"
+    )
+    zero_one_sided: bool = Field(
+        default=True, description="a group whose rebalanced tokens have only one sign gets 0 there"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_preset(cls, given: Any) -> Any:
+        preset = CALIBADV_PRESETS.get(given.get("preset", "paper")) if isinstance(given, dict) else None
+        return given if preset is None else {**preset, **given}
+
+
+Granularity = Literal["step", "token"]
+
+
+class SSPO(Parameters):
+    eps: float = Field(default=0.2, ge=0, description="a weight is at most 1 + eps; there is no floor above 0")
+    granularity: Granularity = Field(default="step", description="one weight a step (a policy turn), or one a token")
+    correct_reward: float = Field(
+        default=1.0, description="rollouts with a reward below this are incorrect and get weighed"
+    )
+    zero_variance: ZeroVariance = Field(default="keep", description="as dapo.zero_variance; the paper's runs have copy")
+
+
 # Surrogates
 
 
@@ -65,8 +132,10 @@ class DualClip(PPOClip):
 
 class DAPO(PPOClip):
     clip_high: float = Field(0.28, ge=0, description="the ratio is clipped above 1 + clip_high")
-    zero_variance: Literal["mask", "keep"] = Field(
-        "mask", description="rollouts of groups whose rewards are all equal: left out of the step, or kept"
+    zero_variance: ZeroVariance = Field(
+        "mask",
+        description="groups whose rewards are all equal: left out of the step (mask), their places given to copies of "
+        "other groups (copy), or kept in the counts (keep)",
     )
 
 

@@ -70,7 +70,8 @@ def conditional_kl(
         preset: ``paper`` protects A > 0 and r < tau; ``released`` A >= 0 and r <= tau.
         arm: leave conditions out, for ablations.
         normalizer: what the sum over tokens is divided by. None: the policy tokens of this call, with ``released``
-            those of protected rollouts. With gradient accumulation give the count of the whole optimiser step.
+            those of protected rollouts. With gradient accumulation give the count of the whole optimiser step, divided
+            by what your engine divides the loss by (passes, ranks).
 
     Returns:
         A scalar; 0 where no token is penalised.

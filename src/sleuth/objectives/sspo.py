@@ -11,28 +11,17 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log1p
-from typing import Literal
+from typing import TYPE_CHECKING
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from sleuth.errors import UserError
-from sleuth.types import SpanKind, Trajectory
+from sleuth.objectives.turns import policy_stretches, turns_in_mask, turns_of
+from sleuth.types import Trajectory
 
-Granularity = Literal["step", "token"]
-
-
-class SSPOParameters(BaseModel):
-    """Parameters of ``sspo``, with the paper's defaults (arXiv 2608.12764, method section and ablations)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    eps: float = Field(default=0.2, ge=0, description="a weight is at most 1 + eps; there is no floor above 0")
-    granularity: Granularity = Field(default="step", description="one weight a step (a policy turn), or one a token")
-    correct_reward: float = Field(
-        default=1.0, description="rollouts with a reward below this are incorrect and get weighed"
-    )
+if TYPE_CHECKING:
+    from sleuth.objectives.parameters import SSPO, Granularity
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +29,7 @@ class StepWeights:
     """The weights of a batch and what they came from.
 
     Attributes:
+        advantages: (B, T) weighed; where nothing is weighed as they were, bit for bit.
         weights: (B, T) in [0, 1 + eps]; exactly 1 where nothing is weighed.
         gains: (B, T) Δ in nats of the token's step, or of the token itself; 0 where nothing is weighed.
         weighed: (B, T) bool: policy tokens that count, of incorrect rollouts that the teacher has scored.
@@ -47,6 +37,7 @@ class StepWeights:
         cap: 1 + eps.
     """
 
+    advantages: Tensor
     weights: Tensor
     gains: Tensor
     weighed: Tensor
@@ -141,8 +132,10 @@ def weigh_steps(
     signs = torch.where(weighed, advantages.sign().to(dtype), 0.0)
     # The cap goes inside of exp, where it can't overflow.
     weights = (signs * gains).clamp(max=log1p(eps)).exp()
+    weights = torch.where(weighed, weights, 1.0).to(advantages.dtype)
     return StepWeights(
-        weights=torch.where(weighed, weights, 1.0).to(advantages.dtype),
+        advantages=torch.where(weighed, advantages * weights, advantages),
+        weights=weights,
         gains=gains,
         weighed=weighed,
         unscored=int((candidates.any(-1) & ~reached).sum()),
@@ -154,12 +147,18 @@ def weigh(
     advantages: Tensor,
     mask: Tensor,
     trajectories: Sequence[Trajectory],
-    parameters: SSPOParameters,
+    groups: Tensor | None = None,
+    parameters: SSPO | None = None,
     *,
     old_logp: Tensor | None = None,
     teacher_logp: Tensor | None = None,
 ) -> StepWeights:
     """The weights of these rollouts; arguments and errors are those of :func:`reshape`."""
+    if parameters is None:
+        # Not above: `step_weights` in a loop of one's own needs torch alone.
+        from sleuth.objectives.parameters import SSPO
+
+        parameters = SSPO()
     mask = mask.bool()
     turns = turns_of(trajectories, mask)
     incorrect = [_is_incorrect(t, parameters.correct_reward) for t in trajectories]
@@ -195,7 +194,7 @@ def reshape(
     mask: Tensor,
     trajectories: Sequence[Trajectory],
     groups: Tensor | None = None,
-    parameters: SSPOParameters | None = None,
+    parameters: SSPO | None = None,
     *,
     old_logp: Tensor | None = None,
     teacher_logp: Tensor | None = None,
@@ -219,69 +218,9 @@ def reshape(
         UserError: log-probs come from the spans, and no incorrect rollout has the teacher's.
         ValueError: mask and trajectories don't fit together.
     """
-    found = weigh(
-        advantages,
-        mask,
-        trajectories,
-        parameters or SSPOParameters(),
-        old_logp=old_logp,
-        teacher_logp=teacher_logp,
-    )
-    return torch.where(found.weighed, advantages * found.weights, advantages)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Which tokens make up a step
-
-
-def turns_of(trajectories: Sequence[Trajectory], mask: Tensor) -> Tensor:
-    """(B, T) long: the index of the turn whose policy span a token belongs to, -1 outside of policy spans.
-
-    Column t is ``completion_ids[t]``. The mask may leave out policy tokens, but nothing else may be in it.
-
-    Raises:
-        ValueError: not one row a trajectory, policy tokens beyond T, or a token in the mask that the policy didn't
-            sample.
-    """
-    if mask.dim() != 2 or len(mask) != len(trajectories):
-        raise ValueError(
-            f"{len(trajectories)} trajectories need a mask (B, T) of as many rows, not {tuple(mask.shape)}"
-        )
-    turns = torch.full(mask.shape, -1, dtype=torch.long)
-    for row, trajectory in enumerate(trajectories):
-        for turn, (start, end) in enumerate(_policy_stretches(trajectory)):
-            if end > mask.shape[1]:
-                raise ValueError(f"rollout {trajectory.id!r}: policy tokens up to {end}, but rows have {mask.shape[1]}")
-            turns[row, start:end] = turn
-    turns = turns.to(mask.device)
-    foreign = (mask.bool() & (turns < 0)).any(-1)
-    if foreign.any():
-        row = int(foreign.nonzero()[0, 0])
-        raise ValueError(f"rollout {trajectories[row].id!r}: the mask counts tokens that the policy didn't sample")
-    return turns
-
-
-def turns_in_mask(mask: Tensor) -> Tensor:
-    """(B, T) long: the index of the run of ones that a token belongs to, -1 where ``mask`` is 0.
-
-    The same as :func:`turns_of` where the mask has every policy token and the environment wrote between the turns.
-    """
-    mask = mask.bool()
-    before = torch.nn.functional.pad(mask[:, :-1], (1, 0))
-    return torch.where(mask, (mask & ~before).long().cumsum(-1) - 1, -1)
-
-
-def _policy_stretches(trajectory: Trajectory) -> list[tuple[int, int]]:
-    """Start and end (exclusive) of each policy span in ``completion_ids``."""
-    stretches: list[tuple[int, int]] = []
-    at = 0
-    for span in trajectory.spans:
-        if span.kind is SpanKind.POLICY:
-            stretches.append((at, at + len(span.ids)))
-        elif not stretches:
-            continue  # belongs to the prompt
-        at += len(span.ids)
-    return stretches
+    return weigh(
+        advantages, mask, trajectories, groups, parameters, old_logp=old_logp, teacher_logp=teacher_logp
+    ).advantages
 
 
 def _is_incorrect(trajectory: Trajectory, correct_reward: float) -> bool:
@@ -297,7 +236,7 @@ def _from_spans(trajectories: Sequence[Trajectory], mask: Tensor, dtype: torch.d
     """(B, T) from the first of these fields that a policy span has; NaN elsewhere."""
     out = torch.full(mask.shape, torch.nan, dtype=dtype)
     for row, trajectory in enumerate(trajectories):
-        for span, (start, end) in zip(trajectory.policy_spans, _policy_stretches(trajectory), strict=True):
+        for span, (start, end) in zip(trajectory.policy_spans, policy_stretches(trajectory), strict=True):
             values = next((v for field in fields if (v := getattr(span, field)) is not None), None)
             if values is not None:
                 out[row, start:end] = torch.tensor(values, dtype=dtype)

@@ -1,7 +1,7 @@
 """Policy-gradient surrogates: a loss for every token, not reduced.
 
-All return loss (B, T), 0 outside of the mask, and clipped (B, T) bool: tokens whose gradient a clip has cut off (for
-``cispo``, whose gradient is never cut, tokens whose weight was bounded).
+All return loss (B, T), 0 outside of the mask since advantages are, and clipped (B, T) bool: tokens whose gradient a
+clip has cut off (for ``cispo``, whose gradient is never cut, tokens whose weight was bounded).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def dual_clip(
     """
     loss, clipped = ppo_clip(tokens, clip_low=clip_low, clip_high=clip_high)
     bound = -clip_max * tokens.advantages
-    cut = (tokens.advantages < 0) & (loss > bound) & tokens.mask
+    cut = (tokens.advantages < 0) & (loss > bound)
     return torch.where(cut, bound, loss), clipped | cut
 
 
@@ -51,8 +51,7 @@ def cispo(tokens: Tokens, *, ratio_min: float = 0.0, ratio_max: float = 5.0) -> 
     """
     ratio = tokens.ratio.detach()
     weight = ratio.clamp(ratio_min, ratio_max)
-    loss = torch.where(tokens.mask, -weight * tokens.advantages * tokens.logp, 0.0)
-    return loss, (weight != ratio) & tokens.mask
+    return -weight * tokens.advantages * tokens.logp, (weight != ratio) & tokens.mask
 
 
 def soft_sapo(tokens: Tokens, *, temperature_pos: float = 1.0, temperature_neg: float = 1.05) -> tuple[Tensor, Tensor]:
@@ -62,10 +61,11 @@ def soft_sapo(tokens: Tokens, *, temperature_pos: float = 1.0, temperature_neg: 
     """
     t = torch.where(tokens.advantages > 0, temperature_pos, temperature_neg).to(tokens.logp.dtype)
     gate = torch.sigmoid(t * (tokens.ratio - 1)) * 4 / t
-    return torch.where(tokens.mask, -gate * tokens.advantages, 0.0), torch.zeros_like(tokens.mask)
+    return -gate * tokens.advantages, torch.zeros_like(tokens.mask)
 
 
 def _clip(tokens: Tokens, ratio: Tensor, clip_low: float, clip_high: float) -> tuple[Tensor, Tensor]:
-    free = -ratio * tokens.advantages
-    bounded = -ratio.clamp(1 - clip_low, 1 + clip_high) * tokens.advantages
-    return torch.where(tokens.mask, torch.maximum(free, bounded), 0.0), (bounded > free) & tokens.mask
+    free = ratio.detach()
+    bounded = free.clamp(1 - clip_low, 1 + clip_high)
+    clipped = (bounded - free) * tokens.advantages < 0  # where the bound is the smaller gain
+    return -torch.where(clipped, bounded, ratio) * tokens.advantages, clipped

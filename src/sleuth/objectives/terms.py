@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from torch import Tensor
 
-from sleuth.objectives.tokens import Tokens, clamped_exp
+from sleuth.objectives.tokens import LOG_RATIO_CLAMP, Tokens
 
 
 def reference_kl(tokens: Tokens, *, estimator: Literal["k1", "k2", "k3"] = "k3") -> Tensor:
@@ -15,7 +14,7 @@ def reference_kl(tokens: Tokens, *, estimator: Literal["k1", "k2", "k3"] = "k3")
 
     Args:
         estimator: ``k1``: -d, unbiased, of either sign, and on-policy of zero expected gradient; ``k2``: d²/2;
-            ``k3``: exp(d) - d - 1, never negative, GRPO's.
+            ``k3``: exp(d) - d - 1, never negative, GRPO's; beyond d = 20 it is constant, so that it can't overflow.
 
     Returns:
         (B, T), 0 outside of the mask.
@@ -27,12 +26,12 @@ def reference_kl(tokens: Tokens, *, estimator: Literal["k1", "k2", "k3"] = "k3")
         raise ValueError("a reference KL needs ref_logp")
     d = tokens.ref_logp - tokens.logp
     if estimator == "k1":
-        kl = -d
-    elif estimator == "k2":
-        kl = d.square() / 2
-    else:
-        kl = clamped_exp(d) - d - 1
-    return torch.where(tokens.mask, kl, 0.0)
+        return -d
+    if estimator == "k2":
+        return d.square() / 2
+    # Bounded as a whole: with exp alone bounded, a token far below the reference would be pushed further down.
+    d = d.clamp(max=LOG_RATIO_CLAMP)
+    return d.expm1() - d
 
 
 def negative_entropy(tokens: Tokens) -> Tensor:
@@ -46,4 +45,4 @@ def negative_entropy(tokens: Tokens) -> Tensor:
     """
     if tokens.entropy is None:
         raise ValueError("an entropy bonus needs the policy's entropy")
-    return torch.where(tokens.mask, -tokens.entropy, 0.0)
+    return -tokens.entropy

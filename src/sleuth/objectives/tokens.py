@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 LOG_RATIO_CLAMP = 20.0
-"""Bound of a log-ratio inside ``exp`` only, so that ratios stay finite; a log-ratio itself is never clamped."""
+"""Bound of a log-ratio where it meets ``exp``, so that ratios stay finite; ``-log r`` itself is never clamped."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True)
 class Tokens:
-    """One micro-batch of rollouts, right-padded to T tokens.
+    """One micro-batch of rollouts, right-padded to T tokens. Every (B, T) of floats is 0 where ``mask`` is False.
 
     Attributes:
-        logp: (B, T) log-probs of the tokens under the policy in training, with gradient; 0 where ``mask`` is False.
+        logp: (B, T) log-probs of the tokens under the policy in training, with gradient.
         old_logp: (B, T) under the policy that made the batch, by the trainer's own pass; no gradient.
         advantages: (B, T).
         mask: (B, T) bool, True for policy tokens that count.
@@ -26,7 +27,6 @@ class Tokens:
         entropy: (B, T) of the policy's distribution at each token, in nats, with gradient, or None.
         answer: (B, T) bool, True for tokens of the final answer, or None.
         searches: (B,) number of searches of each rollout, or None.
-        dropped: number of policy tokens left out because a log-prob of theirs is NaN or infinite.
     """
 
     logp: Tensor
@@ -39,7 +39,6 @@ class Tokens:
     entropy: Tensor | None = None
     answer: Tensor | None = None
     searches: Tensor | None = None
-    dropped: int = 0
 
     @classmethod
     def build(
@@ -67,9 +66,9 @@ class Tokens:
                 rollout's first policy token.
         """
         mask = mask.bool()
-        finite = torch.isfinite(logp.detach()) & torch.isfinite(old_logp)
+        finite = _finite(logp.detach() - old_logp)
         if ref_logp is not None:
-            finite &= torch.isfinite(ref_logp)
+            finite &= _finite(ref_logp)
         kept = mask & finite
         if rollout_advantages is None:
             rollout_advantages = advantages if advantages.dim() == 1 else first_value(advantages, mask)
@@ -87,15 +86,14 @@ class Tokens:
             entropy=None if entropy is None else torch.where(kept, entropy, zero),
             answer=None if answer is None else answer.bool(),
             searches=searches,
-            dropped=int((mask & ~finite).sum()),
         )
 
-    @property
+    @cached_property
     def log_ratio(self) -> Tensor:
         """(B, T) ``logp - old_logp``; 0 outside of the mask."""
         return self.logp - self.old_logp
 
-    @property
+    @cached_property
     def ratio(self) -> Tensor:
         """(B, T) probability ratio; 1 outside of the mask."""
         return clamped_exp(self.log_ratio)
@@ -104,6 +102,11 @@ class Tokens:
     def turns(self) -> Tensor:
         """(B, T) integer: the number of the policy turn that a token belongs to, from 1; 0 for none."""
         return turn_numbers(self.policy)
+
+    @property
+    def dropped(self) -> int:
+        """Number of policy tokens left out because a log-prob of theirs is NaN or infinite. Waits for the device."""
+        return int((self.policy & ~self.mask).sum())
 
     def protected(self, *, nonnegative: bool) -> Tensor:
         """(B,) bool: rollouts with advantage above 0, or with ``nonnegative`` at least 0."""
@@ -120,10 +123,15 @@ def turn_numbers(mask: Tensor) -> Tensor:
     mask = mask.bool()
     starts = mask.clone()
     starts[:, 1:] &= ~mask[:, :-1]
-    return starts.long().cumsum(-1) * mask
+    return torch.where(mask, starts.cumsum(-1), 0)
 
 
 def first_value(values: Tensor, mask: Tensor) -> Tensor:
     """(B,) each row's value at its first True of ``mask``; 0 for a row without one."""
     first = mask.int().argmax(-1, keepdim=True)
     return torch.where(mask.any(-1), values.gather(1, first)[:, 0], 0.0)
+
+
+def _finite(values: Tensor) -> Tensor:
+    """``isfinite`` in half of its time; a comparison with NaN is False."""
+    return values.abs() < torch.inf

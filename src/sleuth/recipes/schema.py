@@ -11,6 +11,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sleuth.agent.episode import Limits
+from sleuth.diagnostics.alarm_limits import AlarmLimits
+from sleuth.lab.settings import ComparisonSettings
 from sleuth.rewards.reward import RewardSettings
 from sleuth.world.files import WorldSetSettings
 
@@ -188,12 +190,67 @@ class WarmStartSettings(Settings):
 
 
 class EvaluationSettings(Settings):
-    """How the test questions are scored before and after. ``greedy``: also at temperature 0."""
+    """How the test questions are scored before and after. ``greedy``: also at temperature 0. ``enabled``: at all."""
 
+    enabled: bool = True
     temperature: float = Field(default=1.0, ge=0)
     greedy: bool = True
     seed: int = 0
     batch: int = Field(default=256, ge=1)
+
+
+AlarmAction = Literal["off", "warn", "checkpoint", "stop", "rollback"]
+"""What an alarm does: nothing; a line and a record of it; a checkpoint on top; the end of the run (exit code 1); or
+going back to the last healthy checkpoint with other settings."""
+
+
+class AlarmActions(Settings):
+    """An action for each level of alarm."""
+
+    early: AlarmAction = "warn"
+    late: AlarmAction = "warn"
+    dead: AlarmAction = "warn"
+
+
+class RollbackSettings(Settings):
+    """What changes when a run goes back to its last healthy checkpoint, the last one before the trouble began.
+
+    Attributes:
+        lr_factor: the learning rate is multiplied by it, again at each rollback.
+        objective: the objective from then on; None: as before. ``parameters``: of its parts, on top of the recipe's.
+        times: rollbacks in a run; the next alarm of that kind stops it.
+        every, keep: with ``stop`` or ``rollback``, checkpoint every so many steps and keep so many of these, whatever
+            ``trainer.save_every`` and ``trainer.keep_last`` say: where to go back to must be there before it is needed.
+    """
+
+    lr_factor: float = Field(default=0.3, gt=0, le=1)
+    objective: str | None = None
+    parameters: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    times: int = Field(default=2, ge=1)
+    every: int = Field(default=10, ge=1)
+    keep: int = Field(default=3, ge=1)
+
+
+class DiagnosisSettings(Settings):
+    """Alarms during training.
+
+    Attributes:
+        action: for every level, or by level: ``{early: warn, late: checkpoint, dead: stop}``.
+        rules: limits of the alarms, e.g. ``diagnosis.rules.low_tail.limit=0.2``.
+    """
+
+    action: AlarmAction | AlarmActions = "warn"
+    rules: AlarmLimits = Field(default_factory=AlarmLimits)
+    rollback: RollbackSettings = Field(default_factory=RollbackSettings)
+
+    def action_at(self, level: str) -> AlarmAction:
+        """The action for alarms of a level."""
+        return self.action if isinstance(self.action, str) else getattr(self.action, level)
+
+    @property
+    def actions(self) -> set[AlarmAction]:
+        """All actions that some alarm may have."""
+        return {self.action_at(level) for level in AlarmActions.model_fields}
 
 
 class Recipe(Settings):
@@ -208,6 +265,7 @@ class Recipe(Settings):
         parameters: of the objective's parts, e.g. ``{"grpo": {"clip_low": 0.2}}``; ``grpo.clip_low=0.2`` on the
             command line.
         aggregation: how token losses become one number; None: the objective's own default.
+        comparison: regimes and arms of ``sleuth compare``; ``sleuth train`` doesn't read it.
     """
 
     name: str = "unnamed"
@@ -227,6 +285,8 @@ class Recipe(Settings):
     aggregation: str | None = None
     sampling: SamplingSettings = Field(default_factory=SamplingSettings)
     trainer: TrainerSettings = Field(default_factory=TrainerSettings)
+    diagnosis: DiagnosisSettings = Field(default_factory=DiagnosisSettings)
     warmstart: WarmStartSettings = Field(default_factory=WarmStartSettings)
     evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
+    comparison: ComparisonSettings | None = None
     seed: int = 0

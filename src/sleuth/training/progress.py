@@ -53,9 +53,11 @@ class Progress:
         self.console.print(line, highlight=False)
 
     def start(self, step: int) -> None:
-        """Training begins behind ``step``."""
+        """Training begins behind ``step``, or after a rollback begins there again."""
         if step:
             self.say(f"continuing after step {step}")
+        if self._task is not None:
+            self._bar.remove_task(self._task)
         self._task = self._bar.add_task("training", total=self._steps, completed=step, facts="")
 
     def step(self, record: dict[str, Any]) -> None:

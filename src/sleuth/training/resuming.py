@@ -20,7 +20,7 @@ CHANGEABLE = frozenset(
         "sampling.max_rows",
         "trainer.steps", "trainer.micro_batch", "trainer.eval_every", "trainer.save_every", "trainer.keep",
         "trainer.keep_last", "trainer.max_failed_share", "trainer.save_rollouts_every", "trainer.track",
-        "evaluation.batch", "evaluation.greedy",
+        "evaluation.batch", "evaluation.greedy", "diagnosis",
     }
 )  # fmt: skip
 """Settings that a resumed run may change: how long, how often, in how many pieces; not what is learned from what."""

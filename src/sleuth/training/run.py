@@ -9,15 +9,15 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from trl import GRPOConfig
 
-from sleuth.assembly import Parts, assemble, autocast_dtype, build_agent, build_sampler
-from sleuth.errors import RunStopped, UserError
+from sleuth.assembly import Material, Parts, assemble, autocast_dtype, build_agent, build_model, build_sampler
+from sleuth.errors import RunFailed, RunStopped, UserError
 from sleuth.evaluation.coverage import answer_coverage
 from sleuth.evaluation.score import Score, evaluate, score
 from sleuth.evaluation.statistics import bootstrap_interval, paired_difference
@@ -31,6 +31,7 @@ from sleuth.training.checkpoints import remove_unfinished
 from sleuth.training.model_card import model_card
 from sleuth.training.progress import Progress
 from sleuth.training.resuming import check_same_inputs, check_same_recipe, data_hash
+from sleuth.training.rollback import recipe_after_rollback, recipe_in_force, roll_back, unanswered_stop
 from sleuth.training.run_folder import RunFolder, environment, write_text
 from sleuth.training.trl import SearchGRPOTrainer
 from sleuth.training.watch import Watch, kept_step
@@ -63,29 +64,35 @@ class BatchPlan:
         return cls(rollouts, micro, per_update // micro, t.updates_per_batch)
 
 
-def train(recipe: Recipe, run_dir: Path, *, resume: bool = False, quiet: bool = False) -> dict[str, Any]:
+def train(
+    recipe: Recipe, run_dir: Path, *, resume: bool = False, quiet: bool = False, material: Material | None = None
+) -> dict[str, Any]:
     """Run ``recipe`` in ``run_dir``.
 
     Args:
         resume: continue from the folder's latest checkpoint, to the same numbers as an unbroken run.
+        material: the recipe's questions and retriever, if they are loaded already.
 
     Returns:
         The summary, which is also in ``summary.json``.
 
     Raises:
         UserError: a wrong input; nothing was started.
-        RunFailed: too many rollouts failed. RunStopped: stopped by a signal. Both leave a checkpoint to resume from.
+        RunFailed: too many rollouts failed, or an alarm whose action is to stop. RunStopped: stopped by a signal. All
+            leave a checkpoint to resume from.
     """
     started = time.monotonic()
     run = RunFolder(run_dir)
     _objective(recipe)
+    if "rollback" in recipe.diagnosis.actions:
+        _objective(recipe_after_rollback(recipe))
     if resume:
         check_same_recipe(run, recipe)
     else:
         run.refuse_existing()
     _check_trackers(recipe)
     with Progress(recipe, quiet=quiet) as progress, _interrupts_on_sigterm():
-        parts = assemble(recipe, run_dir, say=progress.say)
+        parts = assemble(recipe, run_dir, say=progress.say, material=material)
         if not parts.train:
             raise UserError("the recipe has no training questions; set data.train=FILE")
         progress.say(answer_coverage(parts.retriever, parts.train, parts.limits.k, seed=recipe.seed).line())
@@ -106,9 +113,17 @@ def train(recipe: Recipe, run_dir: Path, *, resume: bool = False, quiet: bool = 
         else:
             run.start(dump_recipe(recipe), facts)
         remove_unfinished(run)
-        trainer = build_trainer(recipe, parts, run, progress)
+        if resume and (alarm := unanswered_stop(recipe, run)) is not None:
+            progress.say(roll_back(recipe, run, alarm).line)
+        trainer = build_trainer(recipe_in_force(recipe, run), parts, run, progress)
         before = _score_test(recipe, parts, trainer, run, "before", progress)
         earlier = _fit(trainer, run, resume, progress)
+        while (alarm := _watch(trainer).alarms.ended_by) is not None:
+            progress.say(roll_back(recipe, run, alarm.to_dict()).line)
+            # A model as new, since the old one and its engine are wrapped in each other.
+            parts = replace(parts, model=build_model(recipe))
+            trainer = build_trainer(recipe_in_force(recipe, run), parts, run, progress)
+            _fit(trainer, run, True, progress)
         kept = kept_step(recipe, run)
         if kept is not None and kept != run.checkpoint_steps()[-1]:
             trainer._load_from_checkpoint(str(run.checkpoint(kept)))
@@ -202,8 +217,10 @@ def _fit(trainer: SearchGRPOTrainer, run: RunFolder, resume: bool, progress: Pro
     if start >= trainer.steps:
         trainer._load_from_checkpoint(str(run.checkpoint(start)))
         return earlier
+    if start and not run.has_optimizer(start):
+        raise UserError(f"{run.checkpoint(start)} was kept without its optimiser; it can be used, but not trained on")
     progress.start(start)
-    watch = next(c for c in trainer.callback_handler.callbacks if isinstance(c, Watch))
+    watch = _watch(trainer)
 
     def stop(signum: int, frame: Any) -> None:
         if watch.stop_requested:
@@ -219,7 +236,17 @@ def _fit(trainer: SearchGRPOTrainer, run: RunFolder, resume: bool, progress: Pro
             signal.signal(s, handler)
     if watch.stop_requested and run.checkpoint_steps()[-1] < trainer.steps:
         raise RunStopped(f"stopped after step {run.checkpoint_steps()[-1]}; {run.how_to_continue}")
+    alarm = watch.alarms.ended_by
+    if alarm is not None and alarm.action == "stop":
+        raise RunFailed(
+            f"{alarm.line}. Stopped with a checkpoint of step {alarm.step}; {run.how_to_continue} as if nothing had "
+            "been found, or with diagnosis.action=rollback from a checkpoint before it began"
+        )
     return earlier
+
+
+def _watch(trainer: SearchGRPOTrainer) -> Watch:
+    return next(c for c in trainer.callback_handler.callbacks if isinstance(c, Watch))
 
 
 @contextmanager
@@ -275,7 +302,7 @@ def _score_test(
     if recipe.evaluation.greedy and recipe.evaluation.temperature > 0:
         modes["greedy"] = 0.0
     results: dict[str, list[Trajectory]] = {}
-    if not parts.test:
+    if not parts.test or not recipe.evaluation.enabled:
         return results
     for mode, temperature in modes.items():
         file = run.path / "evaluation" / f"{when}-{mode}.jsonl.zst"
@@ -312,7 +339,8 @@ def _summarise(
         "steps": records[-1]["step"] if records else 0,
         "checkpoint": f"checkpoints/step-{kept}" if kept is not None else None,
         "seconds": round(seconds, 1),
-        "questions": len(parts.test),
+        "rollbacks": run.read_rollbacks(),
+        "questions": len(parts.test) if recipe.evaluation.enabled else 0,
         "comparable": recipe.data.comparable,
     }
     scores: dict[str, dict[str, list[SetScores]]] = {}

@@ -31,6 +31,8 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.rollouts = path / "rollouts"
         self.checkpoints = path / "checkpoints"
+        self.alarms = path / "alarms.jsonl"
+        self.rollbacks = path / "rollbacks"
         self.summary = path / "summary.json"
         self.environment = path / "environment.json"
 
@@ -66,27 +68,46 @@ class RunFolder:
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """All complete lines; the half line that a killed process left is not one."""
-        if not self.metrics.exists():
-            return []
-        records = []
-        for line in self.metrics.read_text(encoding="utf-8").splitlines():
-            try:
-                records.append(json.loads(line))
-            except json.JSONDecodeError:
-                continue
-        return records
+        return _complete_lines(self.metrics)
+
+    def log_alarm(self, alarm: dict[str, Any]) -> None:
+        """Append one alarm, with the number of rollbacks before it."""
+        with self.alarms.open("a", encoding="utf-8") as f:
+            f.write(json.dumps(alarm | {"rollbacks": len(self.read_rollbacks())}) + "\n")
+
+    def read_alarms(self) -> list[dict[str, Any]]:
+        """All alarms, in the order in which they were raised."""
+        return _complete_lines(self.alarms)
+
+    def read_rollbacks(self) -> list[dict[str, Any]]:
+        """What each rollback did (``rollbacks/N/rollback.json``), in order."""
+        files = sorted(self.rollbacks.glob("*/rollback.json"), key=lambda file: int(file.parent.name))
+        return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
     def rewind(self, step: int) -> None:
-        """Forget metrics and rollouts after ``step``: a resumed run writes them again."""
-        kept = [r for r in self.read_metrics() if r["step"] <= step]
-        write_text(self.metrics, "".join(json.dumps(r) + "\n" for r in kept))
+        """Forget metrics, alarms and rollouts after ``step``: a resumed run writes them again.
+
+        Alarms from before a rollback stay: their steps are in ``rollbacks/``.
+        """
+        write_lines(self.metrics, [r for r in self.read_metrics() if r["step"] <= step])
+        if self.alarms.exists():
+            before = len(self.read_rollbacks())
+            kept = [a for a in self.read_alarms() if a["step"] <= step or a["rollbacks"] < before]
+            write_lines(self.alarms, kept)
         for file in self.rollouts.glob("step-*.jsonl.zst"):
-            if int(file.name.removeprefix("step-").split(".")[0]) > step:
+            if _step_of(file) > step:
                 file.unlink()
 
     def save_rollouts(self, step: int, trajectories: Iterable[Trajectory]) -> None:
         self.rollouts.mkdir(exist_ok=True)
         write_rollouts(self.rollouts / f"step-{step:06d}.jsonl.zst", trajectories)
+
+    def move_rollouts(self, after: int, folder: Path) -> None:
+        """Move the rollouts of the steps after ``after`` to another folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in self.rollouts.glob("step-*.jsonl.zst"):
+            if _step_of(file) > after:
+                file.rename(folder / file.name)
 
     def checkpoint(self, step: int) -> Path:
         return self.checkpoints / f"step-{step}"
@@ -100,10 +121,40 @@ class RunFolder:
         ]
         return sorted(steps)
 
+    def has_optimizer(self, step: int) -> bool:
+        """Whether a checkpoint can be trained on."""
+        return (self.checkpoint(step) / "optimizer.pt").is_file()
+
+    def drop_optimizers(self) -> None:
+        """Delete the optimiser's state in every checkpoint, two thirds of its size; the model stays."""
+        for step in self.checkpoint_steps():
+            (self.checkpoint(step) / "optimizer.pt").unlink(missing_ok=True)
+
     def drop_checkpoints(self, keep: Iterable[int]) -> None:
         """Delete every whole checkpoint but those of the steps in ``keep``."""
         for step in set(self.checkpoint_steps()) - set(keep):
             shutil.rmtree(self.checkpoint(step))
+
+
+def _step_of(rollouts: Path) -> int:
+    return int(rollouts.name.removeprefix("step-").split(".")[0])
+
+
+def _complete_lines(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    records = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return records
+
+
+def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Write a JSONL file whole or not at all."""
+    write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,10 +1,10 @@
 """The TRL adapter: a ``GRPOTrainer`` whose rollouts are Sleuth's episodes and whose loss is Sleuth's objective.
 
-TRL gives the data loop, generation hooks, optimiser, accelerate, PEFT, checkpoints and trackers. Four of its methods
+TRL gives the data loop, generation hooks, optimiser, accelerate, PEFT, checkpoints and trackers. Five of its methods
 are overridden: ``_generate_and_score_completions`` (keeps the rows, since ``rollout_func`` is given prompts only, and
 puts our advantages in before TRL shuffles), ``_prepare_inputs`` (counts the tokens of every optimiser step),
-``_get_per_token_logps_and_entropies`` (leaves out what nobody reads) and ``compute_loss``. Written for TRL 1.16;
-``tests/training/test_trl.py`` holds what this relies on.
+``_get_per_token_logps_and_entropies`` (leaves out what nobody reads), ``compute_loss`` and ``_get_grad_norm`` (notes
+that of every update). Written for TRL 1.16; ``tests/training/test_trl.py`` holds what this relies on.
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head, use_adapter
 
 from sleuth.agent.agent import SearchAgent
+from sleuth.diagnostics.behaviour import behaviour
+from sleuth.diagnostics.token_labels import ANSWER, token_labels
 from sleuth.errors import UserError
-from sleuth.objectives.advantages import zero_variance_groups
 from sleuth.objectives.aggregation import StepTotals
 from sleuth.objectives.compose import Objective
+from sleuth.objectives.credit import assign_credit
 from sleuth.objectives.tokens import Tokens
 from sleuth.seeds import derive_seed
-from sleuth.training.metrics import RatioStatistics, rollout_metrics
+from sleuth.training.micro_batches import at_rows, sorted_by_length
 from sleuth.training.prompts import PromptSampler
+from sleuth.training.step_record import MicroBatch, StepRecord
 from sleuth.types import Question, SamplingParams, Trajectory
 
 
@@ -49,7 +52,8 @@ class SearchGRPOTrainer(GRPOTrainer):
         on_batch: called with the step's number and its trajectories as soon as these are rewarded.
 
     Attributes:
-        batch_metrics: metrics of the batch in training, for whoever writes the step's record.
+        batch_metrics: of the batch in training, what its rollouts say.
+        record: of the batch in training, what its updates say.
     """
 
     args: GRPOConfig
@@ -84,11 +88,7 @@ class SearchGRPOTrainer(GRPOTrainer):
         self._trajectories: list[Trajectory] = []
         self._pending: list[Question] = []
         self._scoring: Tensor | None = None
-        self._ratios = RatioStatistics()
-        self._update_losses: list[Tensor] = []
-        self._entropies: list[tuple[Tensor, int]] = []
-        self._kls: list[tuple[Tensor, int]] = []
-        self._terms: dict[str, Tensor | float] = {}
+        self.record = StepRecord(updates_per_batch)
         self.batch_metrics: dict[str, float] = {}
         # TRL would load the reference by the model's name; ours is the start model as it was given.
         own_copy = bool(objective.kl_coefficient) and peft_config is None
@@ -170,23 +170,23 @@ class SearchGRPOTrainer(GRPOTrainer):
         rewards = torch.tensor([t.reward or 0.0 for t in self._trajectories], device=device)
         valid = torch.tensor([not t.failed for t in self._trajectories], device=device)
         groups = torch.arange(len(self._trajectories), device=device) // self._group
-        lengths = (out["completion_mask"] * out["tool_mask"]).sum(-1)
-        advantages = self._objective.advantages(rewards, groups, valid, lengths)
-        out["rollout_advantages"] = advantages
-        kept = self._objective.kept(rewards, groups, valid)
-        out["tool_mask"] = out["tool_mask"] * kept[:, None]
         mask = out["completion_mask"] * out["tool_mask"]
-        out["advantages"] = self._objective.reshape(advantages, mask, self._trajectories, groups)
+        seed = derive_seed(self.args.seed, "copies", step)
+        credit = assign_credit(self._objective, rewards, groups, valid, mask, self._trajectories, seed=seed)
+        out["rollout_advantages"], out["advantages"] = credit.rollouts, credit.tokens
+        out["tool_mask"] = out["tool_mask"] * credit.kept[:, None]
+        kinds, turns = token_labels(self._trajectories, mask.size(1))
+        out["kinds"], out["turns"] = kinds.to(device), turns.to(device)
+        out["rows"] = torch.arange(len(self._trajectories), device=device)
         if self._objective.needs_answers:
-            out["answer_mask"] = _answer_mask(self._trajectories, out["completion_ids"])
             out["searches"] = torch.tensor([t.counts.get("searches", 0) for t in self._trajectories], device=device)
         if self._objective.kl_coefficient:
             out["ref_per_token_logps"] = self._reference_log_probs(out)
-        self.batch_metrics = rollout_metrics(self._trajectories)
-        self.batch_metrics["zero_variance_groups"] = zero_variance_groups(rewards, groups, valid)
-        self.batch_metrics["masked_rollouts"] = int((valid & ~kept).sum())
+        self.batch_metrics = behaviour(self._trajectories)
+        self.batch_metrics["groups"] = len(self._trajectories) // self._group
+        self.batch_metrics |= credit.statistics
         self._trajectories = []
-        return out
+        return at_rows(out, credit.rows)
 
     @torch.no_grad()
     def _reference_log_probs(self, batch: dict[str, Any]) -> Tensor:
@@ -288,39 +288,33 @@ class SearchGRPOTrainer(GRPOTrainer):
             inputs.get("ref_per_token_logps"),
             rollout_advantages=inputs["rollout_advantages"],
             entropy=entropy if self._objective.needs_entropy else None,
-            answer=inputs.get("answer_mask"),
+            answer=inputs["kinds"] == ANSWER if self._objective.needs_answers else None,
             searches=inputs.get("searches"),
         )
         result = self._objective.token_loss(tokens, inputs["step_totals"])
         loss = result.loss.sum()
         assert entropy is not None  # the model in training always gives it
-        self._record(tokens, result, entropy, loss)
+        batch = MicroBatch(
+            inputs["rows"],
+            inputs["kinds"],
+            inputs["turns"],
+            logp.detach(),
+            old_logp,
+            update=self.state.global_step % self.updates_per_batch + 1,
+        )
+        self.record.add(batch, tokens, result, entropy, loss)
         # Our shares are of the whole step already. Engines that know of no such losses divide by the number of passes.
         divided = not getattr(self, "loss_is_scaled_for_ga", False)
         return loss * self.current_gradient_accumulation_steps if divided else loss
 
-    def _record(self, tokens: Tokens, result: Any, entropy: Tensor, loss: Tensor) -> None:
-        count = int(tokens.mask.sum())
-        self._update_losses.append(loss.detach())
-        self._ratios.add(tokens.log_ratio, tokens.advantages, result.clipped, tokens.mask)
-        self._entropies.append((entropy.detach()[tokens.mask].sum(), count))
-        for name, part in result.terms.items():
-            self._terms[name] = self._terms.get(name, 0.0) + part.sum()
-        if result.kl is not None:
-            self._kls.append((result.kl.detach().sum(), count))
-        self.batch_metrics["dropped_tokens"] = self.batch_metrics.get("dropped_tokens", 0) + tokens.dropped
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        self.record.add_gradient(float(norm))
+        return norm
 
     def flush_step_metrics(self) -> dict[str, float]:
-        """Everything known of the finished batch: rollouts, loss and terms (means over updates), entropy, KL, ratio."""
-        metrics = dict(self.batch_metrics)
-        metrics["loss"] = sum(x.item() for x in self._update_losses) / self.updates_per_batch
-        metrics["entropy"] = _mean(self._entropies)
-        if self._kls:
-            metrics["kl"] = _mean(self._kls)
-        metrics |= {f"term/{name}": float(part) / self.updates_per_batch for name, part in self._terms.items()}
-        metrics |= self._ratios.flush()
-        self._update_losses, self._entropies, self._kls, self._terms = [], [], [], {}
-        return metrics
+        """Everything known of the finished batch, by the names of :mod:`sleuth.diagnostics.names`."""
+        return self.batch_metrics | self.record.flush()
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         # The engine warns of tied weights, which a file holds once, as if they were missing.
@@ -339,45 +333,8 @@ def _rollout(prompts: list[str], trainer: Any) -> dict[str, Any]:
     return trainer.roll_out()
 
 
-def sorted_by_length(parts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same rows in as many parts, rows of like length together, so that a pass has little padding.
-
-    The order within an update changes nothing but rounding.
-
-    Args:
-        parts: micro-batches of one update; values are (B, …) tensors, lists of B, or the same for all.
-    """
-    size = len(parts[0]["completion_mask"])
-    whole: dict[str, Any] = {}
-    for key, value in parts[0].items():
-        if isinstance(value, Tensor) and value.dim():
-            whole[key] = torch.cat([part[key] for part in parts])
-        elif isinstance(value, list):
-            whole[key] = [x for part in parts for x in part[key]]
-    order = whole["completion_mask"].sum(-1).argsort(stable=True)
-    sorted_parts = []
-    for n, part in enumerate(parts):
-        rows = order[n * size : (n + 1) * size]
-        taken = {k: v[rows] if isinstance(v, Tensor) else [v[i] for i in rows.tolist()] for k, v in whole.items()}
-        sorted_parts.append(part | taken)
-    return sorted_parts
-
-
 def _model_inputs(batch: dict[str, Any]) -> tuple[Tensor, Tensor, int]:
     """Ids and attention mask of prompts with completions, (B, P+T) each, and T."""
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
     attention = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
     return ids, attention, batch["completion_ids"].size(1)
-
-
-def _answer_mask(trajectories: Sequence[Trajectory], completion_ids: Tensor) -> Tensor:
-    """(B, T) bool: the tokens of each rollout's final answer, T as in ``completion_ids``."""
-    mask = torch.zeros_like(completion_ids, dtype=torch.bool)
-    for row, trajectory in enumerate(trajectories):
-        answer = trajectory.answer_mask
-        mask[row, : len(answer)] = torch.tensor(answer, dtype=torch.bool)
-    return mask
-
-
-def _mean(sums: list[tuple[Tensor, int]]) -> float:
-    return sum(s.item() for s, _ in sums) / max(sum(n for _, n in sums), 1)

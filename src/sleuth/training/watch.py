@@ -11,8 +11,10 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from sleuth.errors import RunFailed, RunStopped
 from sleuth.evaluation.score import score
 from sleuth.recipes.schema import Recipe
+from sleuth.training.alarm_actions import AlarmWatch
 from sleuth.training.checkpoints import publish
 from sleuth.training.progress import Progress
+from sleuth.training.rollback import set_learning_rate
 from sleuth.training.run_folder import RunFolder
 from sleuth.types import Trajectory
 
@@ -29,16 +31,29 @@ class Watch(TrainerCallback):
     def __init__(self, recipe: Recipe, run: RunFolder, progress: Progress):
         self.recipe, self.run, self.progress = recipe, run, progress
         self.stop_requested = False
+        self.alarms = AlarmWatch(recipe, run, progress.say)
         self._grader = recipe.reward.grader if not isinstance(recipe.reward, str) else "squad"
         self._record: dict[str, Any] = {}
+        self._trajectories: Sequence[Trajectory] = ()
+        self._saved: Sequence[Trajectory] = ()
         self._batch_started = time.perf_counter()
         self._rolled_out = self._batch_started
 
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.alarms.begin()
+        if self.run.read_rollbacks():
+            set_learning_rate(kwargs["optimizer"], kwargs["lr_scheduler"], self.recipe.trainer.lr)
+
     def batch_rolled_out(self, step: int, trajectories: Sequence[Trajectory]) -> None:
         self._rolled_out = time.perf_counter()
+        self._trajectories = trajectories
         every = self.recipe.trainer.save_rollouts_every
-        if every and step % every == 0:
-            self.run.save_rollouts(step, trajectories)
+        self._saved = trajectories if every and step % every == 0 else ()
+        if self._saved:
+            # Now, so that a run that dies keeps them, and once more with log-probs when the updates are made.
+            self.run.save_rollouts(step, self._saved)
         failed = [t for t in trajectories if t.failed]
         if len(failed) > self.recipe.trainer.max_failed_share * len(trajectories):
             where = self._save_now(step - 1)
@@ -56,6 +71,11 @@ class Watch(TrainerCallback):
         if state.global_step % updates:
             return
         step, t = state.global_step // updates, self.recipe.trainer
+        if self._saved or self.alarms.on:
+            self.trainer.record.write_log_probs(self._trajectories)
+        if self._saved:
+            self.run.save_rollouts(step, self._saved)
+            self._saved = ()
         now = time.perf_counter()
         metrics = self.trainer.flush_step_metrics()
         metrics["seconds/rollout"] = self._rolled_out - self._batch_started
@@ -71,7 +91,8 @@ class Watch(TrainerCallback):
         if self.stop_requested and not last:
             control.should_training_stop = True
         best = "dev/em" in metrics and t.keep == "best" and self._is_best(metrics["dev/em"])
-        if best or last or self.stop_requested or (t.save_every and step % t.save_every == 0):
+        due = (t.save_every and step % t.save_every == 0) or self.alarms.wants_checkpoint(step)
+        if best or last or self.stop_requested or due:
             control.should_save = True
 
     def on_log(
@@ -87,6 +108,7 @@ class Watch(TrainerCallback):
         record = self._record | {"grad_norm": logs["grad_norm"], "lr": logs["learning_rate"]}
         self.run.log(record)
         self.progress.step(record)
+        self.alarms.step_done(record, self._trajectories, control)
         self._record = {}
         self._batch_started = time.perf_counter()
 
@@ -95,7 +117,8 @@ class Watch(TrainerCallback):
         publish(self.trainer, self.run, step)
         steps = self.run.checkpoint_steps()
         best = kept_step(self.recipe, self.run)
-        self.run.drop_checkpoints([*steps[-self.recipe.trainer.keep_last :], *([best] if best is not None else [])])
+        latest = steps[-self.recipe.trainer.keep_last :]
+        self.run.drop_checkpoints([*latest, *([] if best is None else [best]), *self.alarms.kept(steps)])
 
     def _is_best(self, em: float) -> bool:
         return all(em > r["dev/em"] for r in self.run.read_metrics() if "dev/em" in r)

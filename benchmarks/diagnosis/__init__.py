@@ -1,0 +1,1 @@
+"""What the drift statistics cost."""

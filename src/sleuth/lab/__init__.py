@@ -1,0 +1,1 @@
+"""The lab: objectives compared fairly, from the same start, on the same questions, with the same budget."""
