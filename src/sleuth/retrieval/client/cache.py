@@ -31,7 +31,7 @@ class ResultCache:
             raise UserError(
                 f"retriever.settings.cache={folder}: can't be used ({error}); name another folder"
             ) from None
-        self._failures: tuple[type[Exception], ...] = (OSError, sqlite3.Error, diskcache.Timeout)
+        self._failures: tuple[type[Exception], ...] = (OSError, sqlite3.Error, diskcache.Timeout, ValueError, TypeError)
 
     def get(self, corpus: str, query: str, k: int) -> list[Document] | None:
         if self._cache is None:
@@ -39,7 +39,7 @@ class ResultCache:
         try:
             found = self._cache.get(_key(corpus, query, k))
             return None if found is None else [Document(*fields) for fields in json.loads(found)]
-        except (*self._failures, ValueError, TypeError) as error:
+        except self._failures as error:
             self._give_up(error)
             return None
 
