@@ -22,6 +22,7 @@ for module in ("httpx", "tenacity", "uvicorn"):
     pytest.importorskip(module)
 
 SEARCH, ANSWER = "<think>a</think><search>{}</search>", "<think>b</think><answer>{}</answer>"
+PATIENT = {"timeout": 60.0, "budget": 120.0, "attempts": 1}
 QUICK = {"timeout": 0.3, "budget": 1.0, "attempts": 2}
 
 
@@ -30,9 +31,9 @@ def codec(bpe_tokenizer):
     return TokenCodec(bpe_tokenizer)
 
 
-def rollouts(codec, url, *scripts, gold="x", **limits):
+def rollouts(codec, url, *scripts, gold="x", settings=PATIENT, **limits):
     protocol = TagProtocol(codec)
-    retriever = HTTPRetriever(HTTPSettings(url=url, **QUICK))
+    retriever = HTTPRetriever(HTTPSettings(url=url, **settings))
     episodes = [
         Episode(Question(f"q{n}", "Who?", [gold]), protocol, Limits(**limits), id=f"r{n}") for n in range(len(scripts))
     ]
@@ -46,7 +47,8 @@ def rollouts(codec, url, *scripts, gold="x", **limits):
 @pytest.mark.parametrize("mode", ["hang", "500", "html", "truncated", "reset", "shape-error"])
 def test_a_failed_search_leaves_loss_and_score_and_its_text_no_context(codec, mode):
     with started(sys.executable, str(Path(misbehaving.__file__))) as server:
-        (t,) = rollouts(codec, f"{server.url}/{mode}", [SEARCH.format("q"), ANSWER.format("x")])
+        script = [SEARCH.format("q"), ANSWER.format("x")]
+        (t,) = rollouts(codec, f"{server.url}/{mode}", script, settings=QUICK)
     assert t.status is Status.RETRIEVER_FAILED
     assert t.failed
     assert t.error
