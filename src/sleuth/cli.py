@@ -124,6 +124,8 @@ def compare(
     """Compare objectives: same start, same questions, same budget. What is finished is never run again."""
     from sleuth.commands import compare as command
 
+    if table or export is not None:
+        command.check_runs_nothing(settings or [], objectives=objectives, seeds=seeds, regimes=regimes, jobs=jobs)
     if table:
         command.show(source, output=output)
     elif export is not None:

@@ -10,7 +10,8 @@ class UserError(Exception):
 
 
 class RunFailed(Exception):
-    """A run that can't go on through no fault of its input. The message says how to continue; exit code 1."""
+    """A run that can't go on through no fault of its input, or that an alarm stopped. The message says how to continue;
+    exit code 1."""
 
 
 class RunStopped(Exception):

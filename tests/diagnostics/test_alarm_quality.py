@@ -43,6 +43,13 @@ def test_a_warning_in_the_batch_of_the_onset_is_too_late():
     assert quality.warned == 0
 
 
+def test_a_run_that_lost_much_without_a_collapse_is_no_false_alarm_on_a_steady_one():
+    fading = stream(60, reward=lambda s: 0.4 - 0.003 * s, ratio__pos__q01=after(10, 0.05))
+    (quality,) = alarm_quality([fading, *RUNS[3:]], collapse_onset, detectors={"alarms": alarms()})
+    assert (quality.healthy, quality.false_alarms) == (3, 2)
+    assert (quality.steady, quality.false_on_steady) == (2, 1)
+
+
 def test_an_onset_is_a_step_of_the_records():
     assert onset_step(collapse(30)[4:], collapse_onset) == 30
     assert onset_step(stream(60), collapse_onset) is None

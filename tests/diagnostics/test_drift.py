@@ -117,6 +117,15 @@ def test_how_a_step_is_cut_into_passes_changes_nothing():
     assert cut.flush() == pytest.approx(_statistics(b))
 
 
+def test_what_several_processes_collected_is_taken_together():
+    b = _batch()
+    mine, other = Drift(), Drift()
+    _add(mine, b, slice(0, 5))
+    _add(other, b, slice(5, 12))
+    mine.absorb(other)
+    assert mine.flush() == pytest.approx(_statistics(b))
+
+
 def test_masked_places_may_hold_anything_and_tokens_that_are_not_finite_are_in_nothing():
     b = _batch()
     clean = _statistics(b)

@@ -142,7 +142,8 @@ def test_an_export_holds_every_metric_and_gives_the_same_table(finished, tmp_pat
     assert cli.run(["compare", str(file), "--table", "-o", str(again)]) == 0
     assert (again / "table.md").read_bytes() == (finished / "table.md").read_bytes()
     assert cli.run(["compare", str(file.with_name("nothing")), "--table"]) == 2
-    capsys.readouterr()
+    assert cli.run(["compare", str(finished), "--table", "--seeds", "3"]) == 2
+    assert "--seeds has no effect with --table" in capsys.readouterr().err
 
 
 CRASHES = """

@@ -92,6 +92,7 @@ def test_ratios_are_those_of_the_trainers_loss(plain):
         else:
             assert row["ratio/pos/min"] == pytest.approx(ratios.min().item(), rel=1e-5)
             assert row["ratio/pos/mean"] == pytest.approx(ratios.mean().item(), rel=1e-5)
+            assert row["ratio/clipped"] == pytest.approx(row["clip_ratio/region_mean"], abs=1e-6)
 
 
 def test_one_update_a_batch_has_no_ratios_and_the_rest_is_watched(plain):

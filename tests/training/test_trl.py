@@ -262,3 +262,11 @@ def test_drift_is_asked_for_before_anything_is_built(small, tmp_path):
     with pytest.raises(UserError, match=r"trainer.updates_per_batch=1"):
         train(recipe, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
+
+
+def test_nothing_is_reported_of_a_run(built, monkeypatch):
+    sent = []
+    monkeypatch.delenv("CI", raising=False)  # where it is set, the engine is silent anyway
+    monkeypatch.setattr("trl.trainer.base_trainer.send_telemetry", lambda *args, **kwargs: sent.append(args))
+    built()
+    assert sent == []

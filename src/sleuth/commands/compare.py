@@ -73,6 +73,17 @@ def compare(
         raise RunFailed(f"{failed} of {len(folder.cells)} runs failed; the same command tries them again")
 
 
+def check_runs_nothing(settings: Sequence[str], **options: object) -> None:
+    """Refuse what only matters to runs.
+
+    Raises:
+        UserError: something was given.
+    """
+    given = [f"--{name}" for name, value in options.items() if value is not None] + list(settings)
+    if given:
+        raise UserError(f"{given[0]} has no effect with --table or --export, which run nothing; drop it")
+
+
 def show(source: str, *, output: Path | None) -> None:
     """Table, verdict and pictures again, from a comparison's folder or an exported file, without running anything.
 
@@ -171,8 +182,11 @@ def _print_plan(
 
 
 def _finish(folder: ComparisonFolder) -> None:
+    from sleuth.commands.train import write_report_of
+
     comparison = folder.write()
     _write(comparison, folder.path)
+    write_report_of(folder.path)
     _print(comparison, folder.path)
 
 
@@ -194,4 +208,7 @@ def _print(comparison: Comparison, folder: Path | None) -> None:
     for sentence in comparison.verdict:
         out.print(f"* {sentence}", soft_wrap=True)
     if folder is not None:
-        out.print(f"\n{folder}/: comparison.json, table.md, rewards.svg, survival.svg", soft_wrap=True)
+        left = ", ".join(
+            sorted(path.name for path in folder.iterdir() if path.suffix in (".html", ".json", ".md", ".svg"))
+        )
+        out.print(f"\n{folder}/: {left}", soft_wrap=True)

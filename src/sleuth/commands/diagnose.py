@@ -70,7 +70,7 @@ def _of_run_folder(folder: Path, over: Mapping[str, Any]) -> Verdict:
     from sleuth.recipes.loader import load_recipe
 
     log = read_log([folder / "metrics.jsonl"])
-    limits, setup, notes = _limits({}, over), None, list(log.notes)
+    limits, setup, notes = _limits({}, over), Setup(), list(log.notes)
     if (folder / "recipe.yaml").is_file():
         recipe = load_recipe(folder / "recipe.yaml", check_required=False)
         limits = _limits(recipe.diagnosis.rules.model_dump(), over)
@@ -81,7 +81,7 @@ def _of_run_folder(folder: Path, over: Mapping[str, Any]) -> Verdict:
             f"rollback {done['number']} gave up steps {done['to_step'] + 1} to {done['from_step']}: "
             f"sleuth diagnose {file.parent / 'metrics.jsonl'}"
         )
-        setup = Setup("sleuth", done["settings"]["trainer.lr"], setup and setup.updates, done["settings"]["objective"])
+        setup = Setup("sleuth", done["settings"]["trainer.lr"], setup.updates, done["settings"]["objective"])
     verdict = judge(log.records, log.engine, limits, setup, notes)
     return replace(verdict, alarms=tuple(_with_rollouts(alarm, folder) for alarm in verdict.alarms))
 

@@ -33,10 +33,12 @@ class Quality:
     """How one detector did on a set of runs.
 
     Attributes:
-        collapsed, healthy: runs with and without an onset.
+        collapsed: runs with an onset.
         warned: collapsed runs with a warning before the onset. ``warned_by_5``: 5 steps or more before it.
         leads: for each collapsed run the steps from warning to onset, negative where it came after, None for none.
-        false_alarms: healthy runs with a warning.
+        healthy, false_alarms: runs without an onset, and those of them with a warning.
+        steady, false_on_steady: of the healthy runs those that kept their reward (:func:`declined`), and those of them
+            with a warning. A run that slowly lost a third of its reward was no false alarm, though it has no onset.
     """
 
     detector: str
@@ -46,6 +48,8 @@ class Quality:
     leads: tuple[int | None, ...]
     healthy: int
     false_alarms: int
+    steady: int
+    false_on_steady: int
 
     @property
     def median_lead(self) -> float | None:
@@ -59,6 +63,7 @@ class Quality:
             "warned_share": self.warned / self.collapsed if self.collapsed else None,
             "warned_by_5_share": self.warned_by_5 / self.collapsed if self.collapsed else None,
             "false_share": self.false_alarms / self.healthy if self.healthy else None,
+            "false_on_steady_share": self.false_on_steady / self.steady if self.steady else None,
             "median_lead": self.median_lead,
         }
 
@@ -76,6 +81,7 @@ def alarm_quality(
     """
     chosen = standard_detectors(limits) if detectors is None else detectors
     starts = [onset_step(records, onset) for records in runs]
+    kept = [start is None and not declined(records) for records, start in zip(runs, starts, strict=True)]
     qualities = []
     for name, detector in chosen.items():
         warnings = [detector(records) for records in runs]
@@ -85,6 +91,7 @@ def alarm_quality(
             if start is not None
         ]
         false = [w is not None for s, w in zip(starts, warnings, strict=True) if s is None]
+        on_steady = [w is not None for k, w in zip(kept, warnings, strict=True) if k]
         qualities.append(
             Quality(
                 detector=name,
@@ -94,9 +101,20 @@ def alarm_quality(
                 leads=tuple(leads),
                 healthy=len(false),
                 false_alarms=sum(false),
+                steady=len(on_steady),
+                false_on_steady=sum(on_steady),
             )
         )
     return qualities
+
+
+def declined(records: Records, share: float = 0.8, window: int = 10) -> bool:
+    """Whether the mean reward of the last ``window`` steps is below ``share`` of the best such mean."""
+    rewards = [value for r in records if (value := number(r.get("reward"))) is not None]
+    if len(rewards) <= window:
+        return False
+    means = [fmean(rewards[i - window : i]) for i in range(window, len(rewards) + 1)]
+    return means[-1] < share * max(means)
 
 
 def onset_step(records: Records, onset: Onset) -> int | None:

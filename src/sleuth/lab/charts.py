@@ -59,7 +59,13 @@ def _grid(
     # A fixed salt and no date: the same comparison gives the same bytes.
     with plt.rc_context({"svg.hashsalt": "sleuth", "svg.fonttype": "none", "font.size": 8, "axes.linewidth": 0.6}):
         figure, axes = plt.subplots(
-            rows, columns, figsize=(0.8 + 2.9 * columns, 0.7 + 1.15 * rows), sharex="col", sharey=True, squeeze=False
+            rows,
+            columns,
+            figsize=(0.8 + 2.9 * columns, 0.8 + 1.15 * rows),
+            sharex="col",
+            sharey=True,
+            squeeze=False,
+            layout="constrained",
         )
         for row, arm in enumerate(arms):
             for column, regime in enumerate(regimes):
@@ -69,21 +75,20 @@ def _grid(
                 line = lines[regime, arm]
                 if line.n:
                     panel(axis, comparison, line, lines.get((regime, BASELINE)))
-                axis.text(0.99, 0.97, f"n = {line.n}", transform=axis.transAxes, ha="right", va="top", color="#555555")
+                axis.text(0.02, 0.06, f"n = {line.n}", transform=axis.transAxes, color="#555555")
                 if row == 0:
                     axis.set_title(regime)
                 if column == 0:
                     axis.set_ylabel(arm, rotation=0, ha="right", va="center")
         figure.supxlabel(x)
         figure.suptitle(f"{comparison.recipe}: {y}; grey: plain GRPO in the same regime")
-        figure.tight_layout()
         figure.savefig(file, format="svg", metadata={"Date": None, "Title": f"{comparison.recipe}: {y}"})
         plt.close(figure)
     return file
 
 
 def _rewards(axis: Any, comparison: Comparison, line: Line, grpo: Line | None) -> None:
-    for arm, colour in ((BASELINE, GRPO), (line.arm, ARM)):
+    for arm, colour in ((BASELINE, GRPO), (line.arm, ARM))[line.arm == BASELINE :]:
         runs = [r for r in comparison.results if r.done and (r.regime, r.arm) == (line.regime, arm)]
         for run in runs:
             batches, values = _smooth(run.rewards)
@@ -101,7 +106,7 @@ def _mark(axis: Any, run: Result, batches: Sequence[int], values: Sequence[float
 
 
 def _survival(axis: Any, comparison: Comparison, line: Line, grpo: Line | None) -> None:
-    for of, colour in ((grpo, GRPO), (line, ARM)):
+    for of, colour in ((grpo, GRPO), (line, ARM))[line.arm == BASELINE :]:
         if of is None or of.survival is None:
             continue
         curve = of.survival

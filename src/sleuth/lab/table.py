@@ -17,7 +17,6 @@ HEADER = (
     "arm",
     "n",
     "collapsed",
-    "onset",
     "p fewer",
     "peak",
     "final",
@@ -27,7 +26,7 @@ HEADER = (
 )
 
 LEGEND = (
-    "n: finished runs. collapsed: of these; onset: batch by which half of the runs have collapsed. p fewer: one-sided "
+    "n: finished runs. collapsed: of these, and the batch by which half of the runs have. p fewer: one-sided "
     "Fisher test of fewer collapses than plain GRPO in the same regime. peak, final: 10-batch mean rewards, mean over "
     "runs with 95 % bootstrap intervals; differences are paired by seed. p final: two-sided permutation test of the "
     "final reward against plain GRPO in the same regime. Both are Holm-corrected for the arms of the regime."
@@ -36,9 +35,9 @@ LEGEND = (
 
 def rich_table(comparison: Comparison) -> Table:
     """For a terminal."""
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table(*HEADER, box=None, pad_edge=False)
+    table = Table(*(Column(name, no_wrap=True) for name in HEADER), box=None, pad_edge=False)
     previous = None
     for line in comparison.lines:
         if previous is not None and previous != line.regime:
@@ -66,7 +65,7 @@ def markdown(comparison: Comparison) -> str:
             *(f"* {sentence}" for sentence in comparison.verdict),
             "",
             "| " + " | ".join(HEADER) + " |",
-            "|---|---|" + "--:|" * 4 + "---|" * 5,
+            "|---|---|" + "--:|" * 3 + "---|" * 5,
             *("| " + " | ".join(row(line)) + " |" for line in comparison.lines),
             "",
             LEGEND,
@@ -83,13 +82,11 @@ def markdown(comparison: Comparison) -> str:
 def row(line: Line) -> list[str]:
     """The cells of a line; a dash where there is nothing to say."""
     n = f"{line.n}" + (f" of {line.planned}" if line.planned > line.n else "")
-    median = line.survival.median if line.survival is not None else None
     return [
         line.regime,
         line.arm,
         n,
-        f"{line.collapsed}" if line.n else "–",
-        f"{median}" if median is not None else "–",
+        _collapsed(line),
         _p(line.fewer),
         _level(line.peak),
         _level(line.final),
@@ -103,18 +100,24 @@ def _settings(settings: dict) -> str:
     return " with " + ", ".join(f"{key}={value}" for key, value in settings.items()) if settings else ""
 
 
+def _collapsed(line: Line) -> str:
+    if line.survival is None:
+        return "–"
+    return f"{line.collapsed}" + (f" (by {line.survival.median})" if line.survival.median is not None else "")
+
+
 def _p(test: ExactTest | None) -> str:
     return "–" if test is None else f"{test.p_corrected:.2g}"
 
 
 def _level(interval: Interval | None) -> str:
-    return "–" if interval is None else f"{interval.mean:.3f} {_bounds(interval, '')}".rstrip()
+    return "–" if interval is None else f"{interval.mean:.2f} {_bounds(interval, '')}".rstrip()
 
 
 def _difference(interval: Interval | None) -> str:
-    return "–" if interval is None else f"{interval.mean:+.3f} {_bounds(interval, '+')}".rstrip()
+    return "–" if interval is None else f"{interval.mean:+.2f} {_bounds(interval, '+')}".rstrip()
 
 
 def _bounds(interval: Interval, sign: str) -> str:
     """Of one run there is no interval."""
-    return f"[{interval.low:{sign}.3f}, {interval.high:{sign}.3f}]" if interval.n > 1 else ""
+    return f"[{interval.low:{sign}.2f}, {interval.high:{sign}.2f}]" if interval.n > 1 else ""

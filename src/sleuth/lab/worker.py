@@ -78,6 +78,8 @@ def _leave_the_terminal(run_dir: Path) -> None:
     for stream in (1, 2):
         os.dup2(log, stream)
     os.close(log)
+    # Whatever wraps the parent's streams, a display for instance, stays behind.
+    sys.stdout, sys.stderr = (os.fdopen(fd, "w", 1, closefd=False) for fd in (1, 2))
 
 
 def _end_with_parent() -> None:

@@ -148,7 +148,7 @@ class DriftCallback(TrainerCallback):
     ) -> None:
         for row in state.log_history:  # of the run that is resumed: nothing is raised twice
             if "loss" in row:
-                self._monitor.observe(_record(row, row["step"]))
+                self._monitor.observe(_record(row, int(row["step"])))
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if not control.should_log:

@@ -113,8 +113,8 @@ def train(
         else:
             run.start(dump_recipe(recipe), facts)
         remove_unfinished(run)
-        if resume and (alarm := unanswered_stop(recipe, run)) is not None:
-            progress.say(roll_back(recipe, run, alarm).line)
+        if resume and (stop := unanswered_stop(recipe, run)) is not None:
+            progress.say(roll_back(recipe, run, stop).line)
         trainer = build_trainer(recipe_in_force(recipe, run), parts, run, progress)
         before = _score_test(recipe, parts, trainer, run, "before", progress)
         earlier = _fit(trainer, run, resume, progress)

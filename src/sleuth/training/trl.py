@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
-os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # TRL reports each trainer otherwise
 
 import torch
 import transformers
@@ -324,6 +323,9 @@ class SearchGRPOTrainer(GRPOTrainer):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
         finally:
             transformers.logging.set_verbosity(level)
+
+    def _send_telemetry(self) -> None:
+        """Nothing of a run leaves the machine. TRL's own switch is read long before this module is."""
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """The run writes its own card; TRL's would name the wrong method."""
