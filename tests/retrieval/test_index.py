@@ -123,6 +123,7 @@ def test_bm25_on_disk_is_bm25_in_process(tmp_path):
     assert search(open_index(tmp_path / "index"), *queries, k=10) == in_process
 
 
+@pytest.mark.slow
 def test_the_compiled_scorer_finds_the_same(tmp_path, monkeypatch):
     pytest.importorskip("numba")
     queries = [*random_corpus(tmp_path / "c.jsonl"), "nothing", ""]
@@ -337,6 +338,7 @@ def test_a_build_of_another_corpus_does_not_go_on_from_the_old_one(tmp_path, cor
     assert len(open_index(tmp_path / "index")) == 1
 
 
+@pytest.mark.slow
 def test_a_real_encoder_finds_what_shares_no_word(tmp_path, corpus):
     pytest.importorskip("faiss")
     pytest.importorskip("sentence_transformers")
