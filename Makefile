@@ -2,7 +2,7 @@
 PYTHON   ?= python3
 VENV     := .venv
 BIN      := $(VENV)/bin
-EXTRAS   := trl,parquet,gguf,lab,dev
+EXTRAS   := trl,parquet,gguf,lab,tantivy,dense,fast,serve,http,dev
 VERL     := .venv-verl
 VERL_BIN := $(VERL)/bin
 # What both environments share, tested in both: their transformers differ.

@@ -30,6 +30,10 @@ TINY = "tiny"
 UNTRAINED_TINY = "tiny-untrained"
 """``model: tiny-untrained``: the same with random weights, for ``sleuth warmstart``."""
 
+WEB_ENGINES = ("serper", "brave", "searxng")
+RETRIEVERS = ("bm25", "index", "http", "simulated", *WEB_ENGINES)
+"""What ``retriever.kind`` may be, besides a user's own."""
+
 ASSETS = Path(__file__).parent / "recipes" / "assets"
 
 
@@ -102,8 +106,9 @@ def assemble(
         UserError: a setting, file or model that can't be used.
     """
     reward = Reward(recipe.reward)
-    tools = build_tools(recipe)
+    build_tools(recipe)
     material = material or gather(recipe, run_dir, splits=splits, say=say)
+    tools = build_tools(recipe, material.retriever)
     tokenizer = build_tokenizer(recipe)
     codec = TokenCodec(tokenizer)
     protocol = build_protocol(recipe, codec, tools)
@@ -220,16 +225,26 @@ def fit_limits(limits: Limits, config: Any) -> Limits:
 # Protocol and tools --------------------------------------------------------------------------------------------------
 
 
-def build_tools(recipe: Recipe) -> dict[str, Tool]:
-    """A user's own tools by name.
+def build_tools(recipe: Recipe, retriever: Retriever | None = None) -> dict[str, Tool]:
+    """A user's own tools by name, and ``visit`` where the recipe wants it.
+
+    Args:
+        retriever: whose pages ``visit`` shows; without it the tool can be described, not called.
 
     Raises:
-        UserError: one can't be loaded or isn't callable.
+        UserError: one can't be loaded or isn't callable, or the retriever has no pages.
     """
     tools = {name: load_object(target) for name, target in recipe.protocol.tools.items()}
     for name, tool in tools.items():
         if not callable(tool):
             raise UserError(f"protocol.tools.{name}={recipe.protocol.tools[name]} is not callable; name a function")
+    if recipe.retriever.visit:
+        from sleuth.retrieval.pages import require_pages, visit_tool
+
+        if "visit" in tools:
+            raise UserError("protocol.tools.visit and retriever.visit are two tools of one name; drop one")
+        pages: Any = require_pages(retriever) if retriever is not None else None
+        tools["visit"] = visit_tool(pages, recipe.retriever.visit_words)
     return tools
 
 
@@ -278,17 +293,43 @@ def build_retriever(recipe: Recipe, world: Any = None) -> tuple[Retriever, str |
     """
     kind, settings = recipe.retriever.kind, recipe.retriever.settings
     corpus = recipe.retriever.corpus or (str(world.corpus) if world is not None else None)
+    where, prefix = f"recipe {recipe.name}", "retriever.settings"
     if kind == "bm25":
         from sleuth.retrieval.bm25 import BM25Retriever, BM25Settings
         from sleuth.retrieval.corpus import read_corpus
 
         if corpus is None:
             raise UserError("no passages to search; name a file of passages: corpus=passages.jsonl")
-        checked = validated(BM25Settings, settings, where=f"recipe {recipe.name}", prefix="retriever.settings")
+        checked = validated(BM25Settings, settings, where=where, prefix=prefix)
         passages = read_corpus(corpus)
         return BM25Retriever(passages, checked), passages.hash
+    if kind == "index":
+        from sleuth.retrieval.index import open_index
+
+        if corpus is None:
+            raise UserError("no index to search; name its folder: retriever.corpus=DIR")
+        index = open_index(corpus, settings)
+        return index, index.corpus_hash
+    if kind == "http":
+        from sleuth.retrieval.client.http import HTTPRetriever, HTTPSettings
+
+        server = HTTPRetriever(validated(HTTPSettings, settings, where=where, prefix=prefix))
+        server.check()
+        return server, server.corpus_hash
+    if kind == "simulated":
+        from sleuth.retrieval.simulated import SimulatedSettings, simulated
+
+        curriculum = {"steps": recipe.trainer.steps, **settings.get("curriculum", {})}
+        engine = validated(SimulatedSettings, {**settings, "curriculum": curriculum}, where=where, prefix=prefix)
+        return simulated(engine, seed=recipe.seed, where=where), None
+    if kind in WEB_ENGINES:
+        from sleuth.retrieval.client.web_search import web_retriever
+
+        return web_retriever(kind, settings, where=where, prefix=prefix), None
     if ":" not in kind:
-        raise UserError(f"retriever.kind={kind!r} is not known; write bm25, or your own module:function")
+        raise UserError(
+            f"retriever.kind={kind!r} is not known; write {', '.join(RETRIEVERS)}, or your own module:function"
+        )
     retriever = _call(kind, "retriever.kind", corpus=corpus, **settings)
     if not isinstance(retriever, Retriever):
         raise UserError(f"retriever.kind={kind} gave a {type(retriever).__name__} without a method search(requests, k)")

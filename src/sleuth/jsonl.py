@@ -8,7 +8,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -21,11 +21,17 @@ _CHUNK = 1 << 20
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-def read_jsonl(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_jsonl(
+    path: str | os.PathLike[str], broken: Callable[[int, UserError], None] | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a JSONL file with their line numbers, counted from 1; blank lines are skipped.
 
     ``.gz`` and ``.zst`` are decompressed, a byte order mark is dropped, NaN and ±Infinity are read as Python's ``json``
     writes them.
+
+    Args:
+        broken: told of a line that is no JSON object (its number, what is wrong), which is then skipped; None: it is
+            raised.
 
     Raises:
         UserError: the file is missing or damaged, or a line isn't UTF-8 or isn't one JSON object; names file and line.
@@ -39,7 +45,14 @@ def read_jsonl(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, An
                     line = line.removeprefix(b"\xef\xbb\xbf")
                 if not line.strip():
                     continue
-                yield number, _parse(line, f"{path}, line {number}")
+                try:
+                    row = _parse(line, f"{path}, line {number}")
+                except UserError as error:
+                    if broken is None:
+                        raise
+                    broken(number, error)
+                    continue
+                yield number, row
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; check the path") from None
     except IsADirectoryError:

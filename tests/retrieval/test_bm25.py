@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from sleuth.retrieval import bm25
+from sleuth.retrieval import bm25, postings
 from sleuth.retrieval.analysis import Analyzer
 from sleuth.retrieval.bm25 import BM25Retriever, BM25Settings
 from sleuth.retrieval.corpus import Corpus
@@ -122,7 +122,7 @@ def test_results_do_not_depend_on_the_batch(texts, queries):
 
 def test_a_batch_larger_than_the_working_memory_is_cut(monkeypatch):
     whole = search(BM25Retriever(CITIES), "berlin", "lyon", "france", "city")
-    monkeypatch.setattr(bm25, "_CELLS", 9)
+    monkeypatch.setattr(postings, "_CELLS", 9)
     assert search(BM25Retriever(CITIES), "berlin", "lyon", "france", "city") == whole
 
 

@@ -40,6 +40,8 @@ class SearchAgent:
         """
         ids = ids if ids is not None else [q.id for q in questions]
         groups = groups if groups is not None else [q.id for q in questions]
+        if hasattr(self.retriever, "at_step"):  # a simulated engine gets worse as training goes on
+            self.retriever.at_step(step)
         episodes = [
             Episode(q, self.protocol, self.limits, id=i, group=g, step=step)
             for q, i, g in zip(questions, ids, groups, strict=True)

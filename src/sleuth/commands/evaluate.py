@@ -15,6 +15,7 @@ from sleuth.commands.folders import check_output_folder, free_folder
 from sleuth.commands.policy import Policy, check_model, find_policy, split_arguments
 from sleuth.commands.terminal import console
 from sleuth.errors import UserError
+from sleuth.evaluation.coverage import answer_coverage
 from sleuth.evaluation.score import evaluate, score, score_rows
 from sleuth.evaluation.table import SetScores, markdown_table, rich_table, summarise
 from sleuth.jsonl import write_atomically, write_jsonl
@@ -57,6 +58,7 @@ def run_evaluation(
     )
     if not parts.test:
         raise UserError("no questions to answer; name a question file behind the model")
+    notes.print(answer_coverage(parts.retriever, parts.test, parts.limits.k).line())
     for line in _trained_on(policy, parts.test):
         notes.print(f"note: {line}")
     _score_all(policy, parts, folder)

@@ -86,15 +86,22 @@ class RetrieverSettings(Settings):
     """Where passages come from.
 
     Attributes:
-        kind: ``bm25`` (in process), or a user's own factory ``module:function``, called with ``corpus`` (the path or
-            None) and the ``settings`` as keyword arguments.
-        corpus: a JSONL file in Search-R1's format; not needed with ``world``.
+        kind: ``bm25`` (in process), ``index`` (a folder that ``sleuth index`` built), ``http`` (a server),
+            ``simulated`` (a language model plays the engine), ``serper``, ``brave``, ``searxng`` (the web), or a user's
+            own factory ``module:function``, called with ``corpus`` (the path or None) and the ``settings`` as keyword
+            arguments. docs/retrieval.md has them all.
+        corpus: passages (a JSONL file, a parquet file, a folder of texts, …), or the index folder; not needed with
+            ``world`` or ``http``.
         settings: the kind's own (``k1``, ``b``, ``stopwords`` for bm25).
+        visit: give the policy the tool ``visit``, which shows the page behind a passage.
+        visit_words: of a page in one observation; a longer page comes in parts.
     """
 
     kind: str = "bm25"
     corpus: str | None = None
     settings: dict[str, Any] = Field(default_factory=dict)
+    visit: bool = False
+    visit_words: int = Field(default=300, ge=20)
 
 
 class SamplingSettings(Settings):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
+from typing import Any
 
+from sleuth.errors import UserError
 from sleuth.jsonl import replace_surrogates
 
 _WORD = re.compile(r"\w+")
@@ -22,6 +24,10 @@ STOPWORDS = {"lucene": LUCENE_STOPWORDS, "none": frozenset[str]()}
 """Lists that can be asked for by name."""
 
 
+VERSION = 1
+"""Of what :class:`Analyzer` does with a text: an index that another version wrote is refused."""
+
+
 class Analyzer:
     """Lower-case words, without stop words; no stemming.
 
@@ -30,11 +36,32 @@ class Analyzer:
     decomposed accents, ligatures and full-width forms agree.
 
     Args:
-        stopwords: words to leave out, in any case.
+        stopwords: words to leave out, in any case, or the name of a list of :data:`STOPWORDS`.
     """
 
-    def __init__(self, stopwords: Iterable[str] = LUCENE_STOPWORDS) -> None:
-        self.stopwords = frozenset(word.lower() for word in stopwords)
+    def __init__(self, stopwords: str | Iterable[str] = "lucene") -> None:
+        words = STOPWORDS[stopwords] if isinstance(stopwords, str) else stopwords
+        self._said = stopwords if isinstance(stopwords, str) else sorted(set(words))
+        self.stopwords = frozenset(word.lower() for word in words)
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What an index has to remember of it."""
+        return {"name": "words", "version": VERSION, "stopwords": self._said}
+
+    @classmethod
+    def described(cls, description: dict[str, Any]) -> Analyzer:
+        """The analyser that an index was built with.
+
+        Raises:
+            UserError: it was another kind or version.
+        """
+        kind = description.get("name"), description.get("version")
+        if kind != ("words", VERSION):
+            raise UserError(
+                f"the index was built with the analyser {kind[0]} {kind[1]}, this is words {VERSION}; build it again"
+            )
+        return cls(description["stopwords"])
 
     def __call__(self, text: str) -> list[str]:
         if not text.isascii():

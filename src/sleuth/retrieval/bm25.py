@@ -7,15 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from sleuth.retrieval.analysis import STOPWORDS, Analyzer, clean_query
+from sleuth.retrieval.analysis import Analyzer, clean_query
 from sleuth.retrieval.corpus import Corpus
+from sleuth.retrieval.postings import Postings
 from sleuth.types import Document, SearchRequest, SearchResult
-
-_CELLS = 1 << 22
-"""Scores held at a time, passages times queries: 32 MiB."""
 
 
 class BM25Settings(BaseModel):
@@ -48,8 +45,7 @@ class BM25Retriever:
     def __init__(self, corpus: Corpus, settings: BM25Settings | None = None) -> None:
         self.corpus = corpus
         self.settings = settings or BM25Settings()
-        stopwords = self.settings.stopwords
-        self._analyzer = Analyzer(STOPWORDS[stopwords] if isinstance(stopwords, str) else stopwords)
+        self._analyzer = Analyzer(self.settings.stopwords)
         self._members = corpus.members()
         self._indexes: dict[str | None, _Index] = {}
         self._lock = threading.Lock()
@@ -82,6 +78,16 @@ class BM25Retriever:
                     results[position].documents = [replace(document, score=score) for document, score in found]
         return results
 
+    def page(self, name: str) -> list[Document]:
+        """The passages of one page, in the order of the corpus: all with this title, or with that of this id.
+
+        Pages of all parts are one: a corpus whose parts must not know of each other has no use for pages.
+        """
+        documents = self.corpus.documents
+        title = next((d.title for d in documents if d.id == name), name)
+        same = [d for d in documents if title and d.title == title]
+        return same or [d for d in documents if d.id == name]
+
     def prepare(self, parts: Iterable[str | None]) -> None:
         """Build the indexes of these parts (None: of the whole corpus) now, so that no search has to wait for one."""
         for part in parts:
@@ -103,64 +109,13 @@ class BM25Retriever:
 
 
 class _Index:
-    """Scores of every word in every passage that has it, by word.
-
-    bm25s builds the matrix. Its ``retrieve`` isn't used: it needs a query of known words and a corpus of at least k
-    passages, returns passages with score 0, and costs several numpy calls a word; here a batch is scored by one.
-    """
+    """The postings of one stretch of the corpus."""
 
     def __init__(self, documents: list[Document], analyzer: Analyzer, settings: BM25Settings) -> None:
         self._documents = documents
-        self._vocabulary: dict[str, int] = {}
-        known = self._vocabulary
-        tokens = [
-            [known.setdefault(word, len(known)) for word in analyzer(f"{document.title}\n{document.text}")]
-            for document in documents
-        ]
-        if not known:
-            return
-        import bm25s
-
-        index = bm25s.BM25(k1=settings.k1, b=settings.b, method="lucene")
-        index.index((tokens, known), create_empty_token=False, show_progress=False)
-        self._scores: np.ndarray = index.scores["data"]
-        self._rows: np.ndarray = index.scores["indices"]
-        self._starts: list[int] = index.scores["indptr"].tolist()
+        words = (analyzer(f"{document.title}\n{document.text}") for document in documents)
+        self._postings = Postings.build(words, settings.k1, settings.b)
 
     def search(self, queries: Sequence[list[str]], k: int) -> list[list[tuple[Document, float]]]:
         """Passages and scores for each query, given as words; at most ``k``, best first."""
-        batch = max(1, _CELLS // len(self._documents))
-        found: list[list[tuple[Document, float]]] = []
-        for start in range(0, len(queries), batch):
-            found.extend(
-                [(self._documents[position], float(scores[position])) for position in _best(scores, k)]
-                for scores in self._score(queries[start : start + batch])
-            )
-        return found
-
-    def _score(self, queries: Sequence[list[str]]) -> np.ndarray:
-        """Scores of all passages, (queries, passages) in float64; a word counts as often as the query has it."""
-        shape = (len(queries), len(self._documents))
-        cells: list[np.ndarray] = []
-        scores: list[np.ndarray] = []
-        for row, words in enumerate(queries):
-            for word in words:
-                column = self._vocabulary.get(word)
-                if column is not None:
-                    postings = slice(self._starts[column], self._starts[column + 1])
-                    cells.append(self._rows[postings] + row * shape[1])
-                    scores.append(self._scores[postings])
-        if not cells:
-            return np.zeros(shape)
-        # bincount adds in the order given, so that a query's scores don't depend on its batch.
-        summed = np.bincount(np.concatenate(cells), np.concatenate(scores), minlength=shape[0] * shape[1])
-        return summed.reshape(shape)
-
-
-def _best(scores: np.ndarray, k: int) -> list[int]:
-    """Positions of the ``k`` highest positive scores, best first, the earlier one on a tie."""
-    hits = np.flatnonzero(scores)
-    if len(hits) > k:
-        threshold = np.partition(scores[hits], -k)[-k]
-        hits = hits[scores[hits] >= threshold]
-    return hits[np.argsort(-scores[hits], kind="stable")][:k].tolist()
+        return [[(self._documents[row], score) for row, score in hits] for hits in self._postings.search(queries, k)]

@@ -18,6 +18,7 @@ from trl import GRPOConfig
 
 from sleuth.assembly import Material, Parts, assemble, autocast_dtype, build_agent, build_model, build_sampler
 from sleuth.errors import RunFailed, RunStopped, UserError
+from sleuth.evaluation.coverage import answer_coverage
 from sleuth.evaluation.score import Score, evaluate, score
 from sleuth.evaluation.statistics import bootstrap_interval, paired_difference
 from sleuth.evaluation.table import SetScores, summarise
@@ -94,6 +95,7 @@ def train(
         parts = assemble(recipe, run_dir, say=progress.say, material=material)
         if not parts.train:
             raise UserError("the recipe has no training questions; set data.train=FILE")
+        progress.say(answer_coverage(parts.retriever, parts.train, parts.limits.k, seed=recipe.seed).line())
         facts = environment(
             seed=recipe.seed,
             corpus_hash=parts.corpus_hash,
