@@ -136,4 +136,5 @@ def _finals_differ(runs: Sequence[Result], grpo: Sequence[Result]) -> ExactTest 
 def _with_correction(lines: Sequence[Line], test: str) -> list[Line]:
     found = {str(i): getattr(line, test) for i, line in enumerate(lines) if getattr(line, test) is not None}
     after = corrected(found)
-    return [replace(line, **{test: after.get(str(i))}) for i, line in enumerate(lines)]
+    changes: list[dict[str, Any]] = [{test: after.get(str(i))} for i in range(len(lines))]
+    return [replace(line, **change) for line, change in zip(lines, changes, strict=True)]

@@ -2,7 +2,8 @@
 
 ``sleuth.comparison-metrics/1``, lines of JSON, by the name's ending compressed. The first line has recipe, regimes and
 arms as in ``comparison.json``; each further one is a run: ``regime``, ``arm``, ``seed``, ``status``, ``error`` and
-``metrics``, name → values by step (null where a step has none), to five significant digits.
+``metrics``, name → values by step (null where a step has none): rewards as they are, all else to four significant
+digits.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def _runs(results: Sequence[Result], folder: Path) -> Iterator[dict[str, Any]]:
         records = RunFolder(folder / result.run).read_metrics()
         if records:
             names = list(dict.fromkeys(name for record in records for name in record))
-            metrics = {name: [_short(record.get(name)) for record in records] for name in names}
+            metrics = {name: [_short(name, record.get(name)) for record in records] for name in names}
             yield {"run": result.run, "metrics": metrics}
 
 
@@ -76,7 +77,9 @@ def _records(metrics: dict[str, list]) -> list[dict[str, Any]]:
     return [{name: value for name, value in zip(metrics, step, strict=True) if value is not None} for step in steps]
 
 
-def _short(value: Any) -> Any:
+def _short(name: str, value: Any) -> Any:
     if not isinstance(value, float):
         return value
-    return float(f"{value:.5g}") if math.isfinite(value) else None
+    if not math.isfinite(value):
+        return None
+    return value if name == "reward" else float(f"{value:.4g}")
