@@ -103,7 +103,9 @@ def open_index(folder: str | os.PathLike[str], settings: Mapping[str, Any] | Non
     """
     path = Path(os.path.expanduser(os.fspath(folder)))
     wanted = dict(settings or {})
-    search = {name: wanted.pop(name) for name in ("reranker", "reranked", "probes", "device") if name in wanted}
+    search: dict[str, Any] = {
+        name: wanted.pop(name) for name in ("reranker", "reranked", "probes", "device") if name in wanted
+    }
     if (path / "manifest.json").is_file():
         from sleuth.retrieval.changes import finish_change
 

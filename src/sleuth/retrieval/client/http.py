@@ -256,7 +256,7 @@ class HTTPRetriever:
         )
         try:
             async with asyncio.timeout_at(deadline):
-                answers = await retrying(attempt)
+                answers: list[list[Document]] = await retrying(attempt)
         except CallFailed as failure:
             if not failure.again and len(queries) > 1:
                 alone = await asyncio.gather(*(self._call([query], k, deadline) for query in queries))

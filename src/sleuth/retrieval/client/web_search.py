@@ -163,7 +163,6 @@ def _results(found: Any, title: str, address: str, text: str, k: int) -> list[Do
     for item in found:
         url = item.get(address) if isinstance(item, dict) else None
         if isinstance(url, str) and url not in documents:
-            documents[url] = Document(
-                *(replace_surrogates(str(v or "")) for v in (url, item.get(title), item.get(text)))
-            )
+            name, heading, body = (replace_surrogates(str(v or "")) for v in (url, item.get(title), item.get(text)))
+            documents[url] = Document(name, heading, body)
     return list(documents.values())[:k]
