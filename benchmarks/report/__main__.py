@@ -37,9 +37,15 @@ def main() -> None:
         folder = Path(name)
         few = _report(folder, list(read_rollouts(EXAMPLE)), "few")
         many = _report(folder, _many(arguments.passage), "many")
-        times = _open([few, many])
-    print(f"opening, median of {OPENED}: 8 rollouts {times[0]:.2f} s, {ROLLOUTS:,} {times[1]:.2f} s")
-    print(f"opening {ROLLOUTS:,} rollouts takes {times[1] / times[0]:.2f} times as long as opening 8")
+        times, cpu = _open([few, many])
+    for what, unit, (few_times, many_times) in (
+        ("until rows are drawn", "s", times),
+        ("CPU of the page", "CPU s", cpu),
+    ):
+        print(
+            f"opening, {what}, median of {OPENED}: 8 rollouts {few_times:.2f} {unit}, "
+            f"{ROLLOUTS:,} {many_times:.2f} {unit}, {many_times / few_times:.1f} times as much"
+        )
 
 
 def _many(characters: int) -> list[Trajectory]:
@@ -72,23 +78,28 @@ def _report(folder: Path, rollouts: list[Trajectory], name: str) -> Path:
     return file
 
 
-def _open(files: list[Path]) -> list[float]:
-    """Median seconds from the start of loading until the first rows are drawn, each file in turn."""
+def _open(files: list[Path]) -> tuple[list[float], list[float]]:
+    """Of each file the median seconds until the first rows are drawn, and the CPU seconds of its page's process."""
     from playwright.sync_api import sync_playwright
 
     times: dict[Path, list[float]] = {file: [] for file in files}
+    cpu: dict[Path, list[float]] = {file: [] for file in files}
     with sync_playwright() as playwright:
         browser: Any = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
         for _ in range(OPENED):
             for file in files:
                 page = browser.new_page()
+                session = page.context.new_cdp_session(page)
+                session.send("Performance.enable", {"timeDomain": "threadTicks"})
                 began = time.perf_counter()
                 page.goto(file.as_uri())
                 page.wait_for_selector(".rows tbody tr")
                 times[file].append(time.perf_counter() - began)
+                metrics = session.send("Performance.getMetrics")["metrics"]
+                cpu[file].append(next(m["value"] for m in metrics if m["name"] == "ProcessTime"))
                 page.close()
         browser.close()
-    return [statistics.median(times[file]) for file in files]
+    return [statistics.median(times[file]) for file in files], [statistics.median(cpu[file]) for file in files]
 
 
 if __name__ == "__main__":
