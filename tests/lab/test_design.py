@@ -10,7 +10,7 @@ from sleuth.recipes.loader import load_recipe
 
 def design(*settings, objectives=None):
     recipe = load_recipe("lab-isdd", [*CELL_DEFAULTS, *settings])
-    return Design.of(recipe, choose_arms(objectives, recipe.comparison.arms))
+    return Design.of(recipe, choose_arms(objectives, recipe.comparison.arms), [s.partition("=")[0] for s in settings])
 
 
 def test_the_shipped_lab_can_be_trained_in_every_regime():
@@ -22,6 +22,13 @@ def test_the_shipped_lab_can_be_trained_in_every_regime():
         arm.name for arm in lab.arms
     }
     assert len(lab.arms) == 15
+
+
+def test_what_the_user_sets_beside_the_recipe_wins_over_its_regimes():
+    lab = design("trainer.steps=4", objectives="llds")
+    recipes = [lab.recipe_of(cell) for cell in lab.cells(["stress", "edge"], [0])]
+    assert {r.trainer.steps for r in recipes} == {4}
+    assert {r.trainer.lr for r in recipes} == {3e-4, 1.2e-3, 1.5e-3}
 
 
 def test_seeds_of_all_arms_come_before_the_next_seed_and_tuned_grpo_is_added():

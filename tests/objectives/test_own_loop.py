@@ -106,3 +106,10 @@ def test_the_lines_need_torch_and_nothing_else():
     """In a process of their own: the terms, the surrogates, and what they are made of."""
     done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=True)
     assert done.stdout == "['sleuth']\n"
+
+
+@pytest.mark.parametrize("line", [conditional_kl, llds])
+def test_a_preset_that_does_not_exist_is_refused(line):
+    x = torch.zeros(1, 2)
+    with pytest.raises(ValueError, match="write 'paper' or 'released'"):
+        line(x, x, torch.ones(1), torch.ones(1, 2), preset="papers")

@@ -148,15 +148,29 @@ def test_a_tracker_that_is_not_there_is_refused_before_anything_begins(small, tm
     assert not (tmp_path / "run").exists()
 
 
-def test_a_dead_retriever_stops_the_run_with_a_line_that_says_so(small, tmp_path, monkeypatch):
-    (tmp_path / "dead.py").write_text(
-        "from sleuth.types import SearchResult\n"
-        "class Dead:\n"
-        "    def search(self, requests, k):\n"
-        "        return [SearchResult(error='connection refused') for _ in requests]\n"
-        "def make(corpus=None, **settings):\n"
-        "    return Dead()\n"
-    )
+DYING = """
+from sleuth.types import SearchResult
+class Dying:
+    def __init__(self, searches):
+        self.left = searches
+    def search(self, requests, k):
+        self.left -= 1
+        return [SearchResult() if self.left >= 0 else SearchResult(error="connection refused") for _ in requests]
+def make(corpus=None, searches=0):
+    return Dying(searches)
+"""
+
+
+def test_a_dead_retriever_is_found_before_anything_is_run(small, tmp_path, monkeypatch):
+    (tmp_path / "dead.py").write_text(DYING)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(RunFailed, match="connection refused"):
+    with pytest.raises(UserError, match="connection refused"):
         train(small("retriever.kind=dead:make", "data.test_limit=2"), tmp_path / "run", quiet=True)
+
+
+def test_a_retriever_that_dies_stops_the_run_with_a_line_that_says_so(small, tmp_path, monkeypatch):
+    (tmp_path / "dying.py").write_text(DYING)
+    monkeypatch.chdir(tmp_path)
+    settings = ("retriever.kind=dying:make", "retriever.settings.searches=1", "data.test_limit=2")
+    with pytest.raises(RunFailed, match="connection refused"):
+        train(small(*settings), tmp_path / "run", quiet=True)

@@ -136,7 +136,8 @@ def _planned(
 
     recipe = load_recipe(source, [*CELL_DEFAULTS, *settings], example=_EXAMPLE)
     of_recipe = recipe.comparison or ComparisonSettings()
-    design = Design.of(recipe, choose_arms(objectives, of_recipe.arms))
+    given = [setting.partition("=")[0] for setting in settings]
+    design = Design.of(recipe, choose_arms(objectives, of_recipe.arms), given)
     cells = design.cells(design.choose_regimes(regimes), parse_seeds(seeds))
     design.check()
     path = output or RUNS / f"{recipe.name}-comparison"

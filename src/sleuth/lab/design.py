@@ -56,10 +56,17 @@ class Design:
     tuned: str
 
     @classmethod
-    def of(cls, recipe: Recipe, arms: Sequence[Arm]) -> Design:
-        """The design of a recipe, with all of its regimes."""
+    def of(cls, recipe: Recipe, arms: Sequence[Arm], given: Sequence[str] = ()) -> Design:
+        """The design of a recipe, with all of its regimes.
+
+        Args:
+            given: keys that the user has set beside the recipe; no regime sets them to anything else.
+        """
         settings = recipe.comparison or ComparisonSettings()
-        regimes = settings.regimes or {ONLY_REGIME: {}}
+        regimes: Regimes = {
+            name: {key: value for key, value in regime.items() if key not in given}
+            for name, regime in (settings.regimes or {ONLY_REGIME: {}}).items()
+        }
         tuned = settings.tuned or next(iter(regimes))
         return cls(recipe.model_copy(update={"comparison": None}), regimes, arms, tuned)
 

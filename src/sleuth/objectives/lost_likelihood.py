@@ -76,6 +76,8 @@ def llds(
     Raises:
         ValueError: one of ``answer`` and ``searches`` without the other.
     """
+    if preset not in ("paper", "released"):
+        raise ValueError(f"preset={preset!r}: write 'paper' or 'released'")
     tokens = Tokens.build(logp, old_logp.detach(), advantages, mask, answer=answer, searches=searches)
     per_token = lost_likelihood(tokens, gate=gate, ma=answer is not None or searches is not None)
     if normalizer is None:

@@ -75,7 +75,12 @@ def conditional_kl(
 
     Returns:
         A scalar; 0 where no token is penalised.
+
+    Raises:
+        ValueError: an unknown preset.
     """
+    if preset not in ("paper", "released"):
+        raise ValueError(f"preset={preset!r}: write 'paper' or 'released'")
     released = preset == "released"
     tokens = Tokens.build(logp, old_logp.detach(), advantages, mask)
     per_token = conditional_kl_tokens(tokens, tau=tau, arm=arm, nonnegative=released, closed=released)
