@@ -1,7 +1,7 @@
 """Text in, text out: what an endpoint can do, and what a method that only talks needs.
 
-A :class:`~sleuth.types.Sampler` gives the ids and log-probs that it sampled, which training must have. An endpoint gives
-text alone. So there are two seams: whatever trains or replays asks for a Sampler, whatever only reads answers takes a
+A :class:`~sleuth.types.Sampler` gives the ids and log-probs that it sampled, which training must have. An endpoint has
+only text. So there are two seams: whatever trains or replays asks for a Sampler, whatever only reads answers takes a
 :class:`Writer`, and a local model serves as both (:class:`sleuth.samplers.local_writer.LocalWriter`).
 """
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-Search = Callable[[Sequence[str], int], list[Any]]
+Search = Callable[[Sequence[Any], int], list[Any]]
 """Queries and ``k`` in, one result a query out."""
 
 
@@ -19,7 +19,7 @@ class QueueFull(Exception):
 
 @dataclass(slots=True)
 class _Job:
-    queries: list[str]
+    queries: list[Any]
     k: int
     future: asyncio.Future[list[Any]] = field(repr=False)
 
@@ -47,7 +47,7 @@ class Batcher:
         self.batches = 0
         self.on_batch: Callable[[int], None] = lambda queries: None
 
-    async def submit(self, queries: list[str], k: int) -> list[Any]:
+    async def submit(self, queries: list[Any], k: int) -> list[Any]:
         """The result of each query.
 
         Raises:
