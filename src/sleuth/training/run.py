@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from trl import GRPOConfig
 
+from sleuth.agent.agent import SearchAgent
 from sleuth.assembly import Material, Parts, assemble, autocast_dtype, build_agent, build_model, build_sampler
 from sleuth.errors import RunFailed, RunStopped, UserError
 from sleuth.evaluation.coverage import answer_coverage
@@ -91,7 +92,7 @@ def train(
     else:
         run.refuse_existing()
     _check_trackers(recipe)
-    with Progress(recipe, quiet=quiet) as progress, _interrupts_on_sigterm():
+    with Progress(recipe, quiet=quiet) as progress, interrupts_on_sigterm():
         parts = assemble(recipe, run_dir, say=progress.say, material=material)
         if not parts.train:
             raise UserError("the recipe has no training questions; set data.train=FILE")
@@ -116,7 +117,7 @@ def train(
         if resume and (stop := unanswered_stop(recipe, run)) is not None:
             progress.say(roll_back(recipe, run, stop).line)
         trainer = build_trainer(recipe_in_force(recipe, run), parts, run, progress)
-        before = _score_test(recipe, parts, trainer, run, "before", progress)
+        before = score_test(recipe, parts, trainer.agent, run, "before", progress)
         earlier = _fit(trainer, run, resume, progress)
         while (alarm := _watch(trainer).alarms.ended_by) is not None:
             progress.say(roll_back(recipe, run, alarm.to_dict()).line)
@@ -127,8 +128,9 @@ def train(
         kept = kept_step(recipe, run)
         if kept is not None and kept != run.checkpoint_steps()[-1]:
             trainer._load_from_checkpoint(str(run.checkpoint(kept)))
-        after = _score_test(recipe, parts, trainer, run, "after", progress)
-    return _summarise(recipe, parts, run, before, after, kept, earlier + time.monotonic() - started)
+        after = score_test(recipe, parts, trainer.agent, run, "after", progress)
+    checkpoint = run.checkpoint(kept) if kept is not None else None
+    return write_summary(recipe, parts, run, before, after, checkpoint, earlier + time.monotonic() - started)
 
 
 def _objective(recipe: Recipe) -> Objective:
@@ -250,7 +252,7 @@ def _watch(trainer: SearchGRPOTrainer) -> Watch:
 
 
 @contextmanager
-def _interrupts_on_sigterm() -> Iterator[None]:
+def interrupts_on_sigterm() -> Iterator[None]:
     """SIGTERM outside of the training loop ends the run like Ctrl-C, with a line that says how to go on."""
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -292,8 +294,8 @@ def _lora(recipe: Recipe) -> Any:
     )
 
 
-def _score_test(
-    recipe: Recipe, parts: Parts, trainer: SearchGRPOTrainer, run: RunFolder, when: str, progress: Progress
+def score_test(
+    recipe: Recipe, parts: Parts, agent: SearchAgent, run: RunFolder, when: str, progress: Progress
 ) -> dict[str, list[Trajectory]]:
     """Score the test questions, sampled and (if wanted) greedy; the rollouts go to ``evaluation/``."""
     from sleuth.rollouts import read_rollouts, write_rollouts
@@ -311,7 +313,7 @@ def _score_test(
             continue
         file.parent.mkdir(exist_ok=True)
         results[mode] = evaluate(
-            trainer.agent,
+            agent,
             parts.test,
             _scoring_params(recipe, temperature),
             seed=recipe.evaluation.seed,
@@ -322,26 +324,35 @@ def _score_test(
     return results
 
 
-def _summarise(
+def write_summary(
     recipe: Recipe,
     parts: Parts,
     run: RunFolder,
     before: dict[str, list[Trajectory]],
     after: dict[str, list[Trajectory]],
-    kept: int | None,
+    checkpoint: Path | None,
     seconds: float,
+    **facts: Any,
 ) -> dict[str, Any]:
+    """Write ``summary.json`` and the card of the run's result.
+
+    Args:
+        before, after: the test questions' rollouts by way of sampling.
+        checkpoint: the result, a folder in the run's.
+        facts: what else the summary says.
+    """
     records = run.read_metrics()
     summary: dict[str, Any] = {
         "recipe": recipe.name,
         "objective": recipe.objective,
         "seed": recipe.seed,
         "steps": records[-1]["step"] if records else 0,
-        "checkpoint": f"checkpoints/step-{kept}" if kept is not None else None,
+        "checkpoint": checkpoint.relative_to(run.path).as_posix() if checkpoint is not None else None,
         "seconds": round(seconds, 1),
         "rollbacks": run.read_rollbacks(),
         "questions": len(parts.test) if recipe.evaluation.enabled else 0,
         "comparable": recipe.data.comparable,
+        **facts,
     }
     scores: dict[str, dict[str, list[SetScores]]] = {}
     for mode in before:
@@ -356,10 +367,10 @@ def _summarise(
             for when, rows in (("before", first), ("after", second)):
                 em = bootstrap_interval([row.em for row in rows if row.em is not None])
                 summary |= {f"em_{when}": em.mean, f"em_{when}_interval": [em.low, em.high]}
-    if kept is not None:
+    if checkpoint is not None:
         sources = sorted({q.data_source or "questions" for q in parts.train})
         recorded = json.loads(run.environment.read_text(encoding="utf-8"))
-        write_text(run.checkpoint(kept) / "README.md", model_card(recipe, recorded, scores, sources))
+        write_text(checkpoint / "README.md", model_card(recipe, recorded, scores, sources))
     write_text(run.summary, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     return summary
 
