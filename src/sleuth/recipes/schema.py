@@ -14,6 +14,8 @@ from sleuth.agent.episode import Limits
 from sleuth.diagnostics.alarm_limits import AlarmLimits
 from sleuth.lab.settings import ComparisonSettings
 from sleuth.rewards.reward import RewardSettings
+from sleuth.samplers.openai_compatible import EndpointSettings
+from sleuth.training.search_e1.settings import SearchE1Settings
 from sleuth.world.files import WorldSetSettings
 
 
@@ -190,13 +192,30 @@ class WarmStartSettings(Settings):
 
 
 class EvaluationSettings(Settings):
-    """How the test questions are scored before and after. ``greedy``: also at temperature 0. ``enabled``: at all."""
+    """How questions are scored, in training before and after, and by ``sleuth eval``.
+
+    Attributes:
+        enabled: (training) at all. ``greedy``: also at temperature 0.
+        batch: questions answered together by a local model.
+        methods: (eval) names of :data:`sleuth.evaluation.methods.METHODS`, and ``agent``.
+        samples: (eval) answers drawn for each question at ``temperature``; a question's score is their mean.
+        limit: (eval) score so many questions of each ``data_source``, chosen by a hash of their ids, whatever their
+            order; by source: ``{default: 50, bamboogle: 125}``.
+        passage_words: (eval) methods cut a passage there. ``answer_tokens``: of a message that is an answer alone.
+        endpoint: (eval) an OpenAI-compatible endpoint instead of a local model.
+    """
 
     enabled: bool = True
     temperature: float = Field(default=1.0, ge=0)
     greedy: bool = True
     seed: int = 0
     batch: int = Field(default=256, ge=1)
+    methods: list[str] = Field(default_factory=lambda: ["agent"])
+    samples: int = Field(default=1, ge=1)
+    limit: int | dict[str, int] | None = None
+    passage_words: int = Field(default=100, ge=1)
+    answer_tokens: int = Field(default=32, ge=1)
+    endpoint: EndpointSettings | None = None
 
 
 AlarmAction = Literal["off", "warn", "checkpoint", "stop", "rollback"]
@@ -265,6 +284,8 @@ class Recipe(Settings):
         parameters: of the objective's parts, e.g. ``{"grpo": {"clip_low": 0.2}}``; ``grpo.clip_low=0.2`` on the
             command line.
         aggregation: how token losses become one number; None: the objective's own default.
+        schedule: ``rl``: ``trainer.steps`` of reinforcement learning; ``search_e1``: rounds of it, each followed by
+            self-distillation, with the settings of that name.
         comparison: regimes and arms of ``sleuth compare``; ``sleuth train`` doesn't read it.
     """
 
@@ -283,6 +304,8 @@ class Recipe(Settings):
     objective: str = "grpo"
     parameters: dict[str, dict[str, Any]] = Field(default_factory=dict)
     aggregation: str | None = None
+    schedule: Literal["rl", "search_e1"] = "rl"
+    search_e1: SearchE1Settings = Field(default_factory=SearchE1Settings)
     sampling: SamplingSettings = Field(default_factory=SamplingSettings)
     trainer: TrainerSettings = Field(default_factory=TrainerSettings)
     diagnosis: DiagnosisSettings = Field(default_factory=DiagnosisSettings)
