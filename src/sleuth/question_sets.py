@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,15 +92,22 @@ def question_sets(
     return QuestionSets(train, dev, test, shared)
 
 
-def limited(questions: Sequence[Question], limit: int, seed: int) -> list[Question]:
-    """At most ``limit`` questions of each data source, drawn by seed, in their old order."""
+def limited(questions: Sequence[Question], limit: int | Mapping[str, int], seed: int) -> list[Question]:
+    """At most ``limit`` questions of each data source, in their old order.
+
+    Which ones is decided by a hash of the seed and their ids, so that the order of the file changes nothing.
+
+    Args:
+        limit: of every source, or by source; ``default`` is that of the sources without one of their own.
+    """
+    limits = limit if isinstance(limit, Mapping) else {"default": limit}
     by_source: dict[str, list[int]] = {}
     for position, question in enumerate(questions):
         by_source.setdefault(question.data_source, []).append(position)
     kept: list[int] = []
     for source, positions in by_source.items():
-        rng = random.Random(derive_seed(seed, "limit", source))
-        kept += rng.sample(positions, min(limit, len(positions)))
+        ranked = sorted(positions, key=lambda p: derive_seed(seed, "limit", questions[p].id))
+        kept += ranked[: limits.get(source, limits.get("default", len(ranked)))]
     return [questions[position] for position in sorted(kept)]
 
 

@@ -7,18 +7,27 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sleuth.agent.agent import SearchAgent
+from sleuth.evaluation.recall import Evidence, evidence_kind, recall
+from sleuth.evaluation.systems import usage_of
 from sleuth.rewards.graders import GRADERS, Grader
 from sleuth.seeds import derive_seed
 from sleuth.types import Question, SamplingParams, Status, Trajectory
 
+_TYPES = ("qtype", "type", "question_type")
+
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One question's outcome.
+    """One answer's outcome.
 
     Attributes:
         em, f1, cover_em: from 0 to 1; None when the rollout failed, which says nothing of the policy. No answer is 0.
         searches: that reached the retriever.
+        question: id of the question, which several samples share.
+        evidence: by what ``found`` and ``recall`` are measured.
+        found: of the evidence, in all passages that the rollout saw. ``recall``: at k, for the question as the query.
+        hops, type: of the question, where the set has them.
+        calls, tokens_in, tokens_out, seconds: see :class:`sleuth.evaluation.talk.Usage`.
     """
 
     id: str
@@ -29,6 +38,16 @@ class Score:
     cover_em: float | None
     format_valid: bool
     searches: int
+    question: str = ""
+    evidence: Evidence | None = None
+    found: float | None = None
+    recall: float | None = None
+    hops: str | None = None
+    type: str | None = None
+    calls: int | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    seconds: float | None = None
 
     @property
     def scored(self) -> bool:
@@ -65,34 +84,60 @@ def evaluate(
 
 
 def score(trajectories: Iterable[Trajectory], grader: Grader | str = "squad") -> list[Score]:
-    """Grade trajectories, in their order."""
+    """Grade trajectories, in their order.
+
+    Raises:
+        RuntimeError: an exact match whose F1 isn't 1, which no grader may give.
+    """
     grader = GRADERS[grader] if isinstance(grader, str) else grader
-    return [_score(trajectory, grader) for trajectory in trajectories]
+    return [score_one(trajectory, grader) for trajectory in trajectories]
 
 
-def score_rows(trajectories: Sequence[Trajectory], scores: Sequence[Score]) -> Iterator[dict[str, Any]]:
-    """A JSON object a question: what was asked, searched and answered, and its scores."""
-    for trajectory, row in zip(trajectories, scores, strict=True):
-        yield {
-            **asdict(row),
-            "question": trajectory.question,
-            "golden_answers": trajectory.golden_answers,
-            "prediction": trajectory.answer,
-            "queries": trajectory.queries,
-            "titles": [[d.title for d in turn.observation.documents] for turn in trajectory.turns if turn.observation],
-            **({"error": trajectory.error} if trajectory.error else {}),
-        }
-
-
-def _score(trajectory: Trajectory, grader: Grader) -> Score:
-    grade = None if trajectory.failed else grader.grade(trajectory.answer, trajectory.golden_answers)
+def score_one(trajectory: Trajectory, grader: Grader) -> Score:
+    """As :func:`score`."""
+    t = trajectory
+    grade = None if t.failed else grader.grade(t.answer, t.golden_answers)
+    if grade is not None and grade.em > grade.f1:
+        raise RuntimeError(f"{t.id}: the grader {grader.name} gives EM {grade.em} and F1 {grade.f1}")
+    documents = [document for span in t.spans for document in span.documents]
+    usage = usage_of(t)
     return Score(
-        id=trajectory.id,
-        data_source=trajectory.data_source,
-        status=trajectory.status,
+        id=t.id,
+        data_source=t.data_source,
+        status=t.status,
         em=grade.em if grade else None,
         f1=grade.f1 if grade else None,
         cover_em=grade.cover_em if grade else None,
-        format_valid=trajectory.format_valid,
-        searches=trajectory.counts.get("searches", 0),
+        format_valid=t.format_valid,
+        searches=t.counts.get("searches", 0),
+        question=t.group,
+        evidence=evidence_kind(t.supporting_titles, t.golden_answers),
+        found=None if t.failed else recall(documents, t.supporting_titles, t.golden_answers),
+        hops=_text(t.extra.get("hops")),
+        type=next((_text(t.extra[name]) for name in _TYPES if t.extra.get(name) is not None), None),
+        **{name: usage.get(name) for name in ("calls", "tokens_in", "tokens_out", "seconds")},
     )
+
+
+def score_row(trajectory: Trajectory, row: Score) -> dict[str, Any]:
+    """A JSON object of an answer: what was asked, searched and answered, and its scores."""
+    return {
+        **asdict(row),
+        "question_id": row.question,
+        "question": trajectory.question,
+        "golden_answers": trajectory.golden_answers,
+        "prediction": trajectory.answer,
+        "queries": usage_of(trajectory).get("queries", trajectory.queries),
+        "titles": [[d.title for d in span.documents] for span in trajectory.spans if span.documents],
+        **({"error": trajectory.error} if trajectory.error else {}),
+    }
+
+
+def score_rows(trajectories: Sequence[Trajectory], scores: Sequence[Score]) -> Iterator[dict[str, Any]]:
+    """:func:`score_row` of each."""
+    for trajectory, row in zip(trajectories, scores, strict=True):
+        yield score_row(trajectory, row)
+
+
+def _text(value: Any) -> str | None:
+    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else None

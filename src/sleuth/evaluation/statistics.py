@@ -1,10 +1,12 @@
-"""How sure a score is: percentile bootstrap intervals, reproducible by seed.
+"""How sure a score is, and whether two differ: bootstrap intervals and paired tests, reproducible by seed.
 
-Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 13.
+Sources: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapters 13 and 16; McNemar, Psychometrika 12
+(1947), in its exact form; Holm, Scandinavian Journal of Statistics 6 (1979).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -42,7 +44,7 @@ def bootstrap_interval(
 def macro_average(
     groups: Mapping[str, Sequence[float]], *, level: float = 0.95, seed: int = 0, resamples: int = RESAMPLES
 ) -> Interval:
-    """The mean of the groups' means, each group weighing the same; resampled within each group.
+    """The mean of the groups' means, each group weighing the same; resampled within each group, in the order of names.
 
     Raises:
         ValueError: no groups, or one without values.
@@ -50,7 +52,7 @@ def macro_average(
     if not groups:
         raise ValueError("no groups to average")
     rng = np.random.default_rng(seed)
-    means = np.mean([_resampled_means(values, rng, resamples) for values in groups.values()], axis=0)
+    means = np.mean([_resampled_means(groups[name], rng, resamples) for name in sorted(groups)], axis=0)
     mean = float(np.mean([np.mean(values) for values in groups.values()]))
     return _interval(mean, means, level, sum(len(values) for values in groups.values()))
 
@@ -67,6 +69,48 @@ def paired_difference(
         raise ValueError(f"{len(before)} values before and {len(after)} after; pairs need the same questions")
     difference = np.asarray(after, dtype=float) - np.asarray(before, dtype=float)
     return bootstrap_interval(difference.tolist(), level=level, seed=seed, resamples=resamples)
+
+
+def paired_bootstrap_test(
+    before: Sequence[float], after: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES
+) -> float:
+    """Two-sided p that pairs without any difference in their means would differ by as much as these do.
+
+    The differences are shifted to mean 0 and resampled. Never 0: at least 1 / (resamples + 1).
+
+    Raises:
+        ValueError: no values, or not as many before as after.
+    """
+    if len(before) != len(after):
+        raise ValueError(f"{len(before)} values before and {len(after)} after; pairs need the same questions")
+    difference = np.asarray(after, dtype=float) - np.asarray(before, dtype=float)
+    observed = abs(float(difference.mean())) if len(difference) else 0.0
+    means = _resampled_means((difference - difference.mean()).tolist(), np.random.default_rng(seed), resamples)
+    as_far = int(np.sum(np.abs(means) >= observed - 1e-12))
+    return (as_far + 1) / (resamples + 1)
+
+
+def mcnemar_test(only_before: int, only_after: int) -> float:
+    """Exact two-sided p of McNemar's test: is it a fair coin which of two systems is right where only one is?
+
+    Args:
+        only_before, only_after: questions that only the one and only the other answers right.
+    """
+    n, fewer = only_before + only_after, min(only_before, only_after)
+    if 2 * fewer >= n:
+        return 1.0
+    tail = sum(math.comb(n, i) for i in range(fewer + 1))
+    return min(1.0, 2 * tail / 2**n)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """The p-values corrected for as many tests as there are, whatever depends on what."""
+    corrected = [0.0] * len(p_values)
+    highest = 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        highest = max(highest, min(1.0, p_values[index] * (len(p_values) - rank)))
+        corrected[index] = highest
+    return corrected
 
 
 def _resampled_means(values: Sequence[float], rng: np.random.Generator, resamples: int) -> np.ndarray:

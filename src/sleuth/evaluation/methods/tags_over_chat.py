@@ -34,8 +34,12 @@ def tags_over_chat(settings: TagSettings, limits: Limits) -> Method:
         asked = 0
         for _ in range(limits.max_turns):
             written = yield Write(tuple(messages), limits.max_turn_tokens, closings)
+            if not written.cut and _in_a_thought(written.text, settings.think):
+                # It stopped at a tag that is only thought about: once more, to the end, and what is too much is cut.
+                written = yield Write(tuple(messages), limits.max_turn_tokens)
             said = _closed(written.text, scanner, closings) if not written.cut else written.text
             turn = scanner.scan(said.encode("utf-8", errors="replace"))
+            said = said.encode("utf-8", errors="replace")[: turn.end].decode(errors="replace")
             content = turn.content.decode(errors="replace").strip()
             if turn.action == settings.answer:
                 return content
@@ -51,6 +55,10 @@ def tags_over_chat(settings: TagSettings, limits: Limits) -> Method:
         return None
 
     return agent
+
+
+def _in_a_thought(text: str, think: str) -> bool:
+    return text.count(f"<{think}>") > text.count(f"</{think}>")
 
 
 def _closed(text: str, scanner: TurnScanner, closings: tuple[str, ...]) -> str:

@@ -1,0 +1,170 @@
+"""The folder of an evaluation: what was asked for, the answers so far, and who writes to it.
+
+evaluation.json                 every setting that a figure depends on
+rollouts-SYSTEM.jsonl[.zst]     the answers as they came, see :mod:`sleuth.evaluation.journal`
+scores-SYSTEM.jsonl             a line an answer: what was asked, searched and answered, and its scores
+retrieval.jsonl                 recall@k of each question
+summary.json, table.md, …       made of these, and made anew by `sleuth eval FOLDER --table`
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sleuth.errors import UserError
+from sleuth.evaluation.journal import Journal
+from sleuth.evaluation.score import Score, score_one, score_row
+from sleuth.jsonl import read_jsonl, write_atomically, write_jsonl
+from sleuth.rewards.graders import GRADERS
+from sleuth.types import Question
+
+SETTINGS = "evaluation.json"
+SCHEMA = "sleuth.evaluation/1"
+_RETRIEVAL = "retrieval.jsonl"
+_GROWS = ("systems", "note")
+"""What a later call may add to; everything else must stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationFolder:
+    """See the module."""
+
+    path: Path
+
+    @classmethod
+    def find(cls, path: Path) -> EvaluationFolder:
+        """The folder that ``path`` is.
+
+        Raises:
+            UserError: it is none.
+        """
+        if not (path / SETTINGS).is_file():
+            raise UserError(f"{path}: no evaluation is in it ({SETTINGS}); name the folder that `sleuth eval` wrote")
+        return cls(path)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        try:
+            read = json.loads((self.path / SETTINGS).read_text(encoding="utf-8"))
+        except ValueError:
+            raise UserError(f"{self.path / SETTINGS}: not JSON; name another folder with -o") from None
+        if not isinstance(read, dict) or read.get("schema") != SCHEMA:
+            raise UserError(f"{self.path / SETTINGS}: not of this version ({SCHEMA}); name another folder with -o")
+        return read
+
+    @property
+    def systems(self) -> list[str]:
+        """Names, in the order that they were asked for."""
+        return list(self.settings["systems"])
+
+    def begin(self, settings: Mapping[str, Any]) -> None:
+        """Write the settings, or make sure that they are those of before; systems may join.
+
+        Raises:
+            UserError: names the first setting that is another.
+        """
+        if (self.path / SETTINGS).is_file():
+            before = self.settings
+            if (other := _first_difference(before, settings)) is not None:
+                key, old, new = other
+                raise UserError(
+                    f"{self.path} was begun with {key}={_short(old)}, now it is {_short(new)}; "
+                    f"set it as before to go on, or name another folder with -o"
+                )
+            settings = {**settings, "systems": {**before["systems"], **settings["systems"]}}
+        with write_atomically(self.path / SETTINGS) as out:
+            out.write((json.dumps(settings, indent=2, ensure_ascii=False) + "\n").encode())
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes from writing here.
+
+        Raises:
+            UserError: one does.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / "evaluation.lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UserError(
+                    f"{self.path}: another evaluation writes to it; wait for it, or name another folder with -o"
+                ) from None
+            yield
+
+    def journal(self, system: str) -> Journal:
+        return Journal(self.path, system)
+
+    def write_recall(self, recall: Mapping[str, float | None]) -> None:
+        write_jsonl(self.path / _RETRIEVAL, ({"id": id, "recall": value} for id, value in recall.items()))
+
+    def recall(self) -> dict[str, float | None] | None:
+        """recall@k by question; None where it wasn't measured."""
+        file = self.path / _RETRIEVAL
+        return {row["id"]: row["recall"] for _, row in read_jsonl(file)} if file.is_file() else None
+
+    def scores(self, system: str) -> list[Score]:
+        """Of the answers so far, in the order of their ids."""
+        grader = GRADERS[self.settings["grader"]]
+        recall = self.recall() or {}
+        scores = [score_one(trajectory, grader) for trajectory in self.journal(system).trajectories()]
+        return sorted((replace(s, recall=recall.get(s.question)) for s in scores), key=lambda s: s.id)
+
+    def write_scores(self, system: str) -> None:
+        """The scores file, anew from the answers."""
+        grader = GRADERS[self.settings["grader"]]
+        recall = self.recall() or {}
+
+        def rows() -> Iterator[dict[str, Any]]:
+            for trajectory in self.journal(system).trajectories():
+                one = score_one(trajectory, grader)
+                yield score_row(trajectory, replace(one, recall=recall.get(one.question)))
+
+        write_jsonl(self.path / f"scores-{system}.jsonl", rows())
+
+    def expected(self) -> dict[str, int]:
+        """Questions of each data source that are to be answered."""
+        return dict(self.settings["sets"])
+
+
+def question_settings(questions: Sequence[Question]) -> dict[str, Any]:
+    """How many questions of each source, and a hash of them all that their order doesn't change."""
+    rows = sorted(
+        json.dumps([q.id, q.data_source, q.question, q.golden_answers, q.corpus], ensure_ascii=False) for q in questions
+    )
+    digest = hashlib.sha256("\n".join(rows).encode("utf-8", errors="replace")).hexdigest()
+    sets = Counter(q.data_source or "questions" for q in questions)
+    return {"sets": dict(sorted(sets.items())), "questions": digest}
+
+
+def _first_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
+    for key in dict.fromkeys([*now, *before]):
+        old, new = before.get(key), now.get(key)
+        if key in _GROWS or old == new:
+            continue
+        if isinstance(old, dict) and isinstance(new, dict):
+            inner = _first_difference(old, new)
+            if inner is not None:
+                return f"{key}.{inner[0]}", inner[1], inner[2]
+            continue
+        return key, old, new
+    for name, old in before.get("systems", {}).items():
+        new = now.get("systems", {}).get(name, old)
+        if old != new:
+            inner = _first_difference(old, new)
+            if inner is not None:
+                return f"{name}.{inner[0]}", inner[1], inner[2]
+    return None
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -1,0 +1,96 @@
+"""The answers of one system, appended as they come: what a kill can't take away."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+from sleuth.errors import UserError
+from sleuth.jsonl import read_jsonl, replace_surrogates, write_atomically, write_jsonl
+from sleuth.rollouts import InvalidRollout, from_dict, to_dict
+from sleuth.types import FAILED, Trajectory
+
+
+class Journal:
+    """A rollouts file that grows a line an answer. One process at a time may write to it, see the folder's lock.
+
+    Attributes:
+        path: of the file while it grows; :meth:`close` with ``whole`` compresses it to :attr:`packed`.
+    """
+
+    def __init__(self, folder: Path, system: str):
+        self.path = folder / f"rollouts-{system}.jsonl"
+        self.packed = folder / f"rollouts-{system}.jsonl.zst"
+        self._file: IO[bytes] | None = None
+
+    def open(self, *, retry_failed: bool = True) -> set[str]:
+        """Open for appending; returns the ids that are answered.
+
+        A line that a kill cut off goes, and so do answers that failed, which are to be tried again.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.packed.exists() and not self.path.exists():
+            write_jsonl(self.path, (row for _, row in read_jsonl(self.packed)))
+        ids = self._compact(retry_failed) if self.path.exists() else set()
+        self._file = self.path.open("ab")
+        return ids
+
+    def append(self, trajectories: Sequence[Trajectory]) -> None:
+        """Write whole lines, in one go, and to the disk."""
+        if self._file is None:
+            raise RuntimeError("the journal isn't open")
+        lines = [replace_surrogates(json.dumps(to_dict(t), ensure_ascii=False)) + "\n" for t in trajectories]
+        self._file.write("".join(lines).encode())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self, *, whole: bool) -> None:
+        """``whole``: nothing more will come, so that the file is compressed."""
+        if whole:
+            write_jsonl(self.packed, (row for _, row in read_jsonl(self.path)))
+            self.path.unlink()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def trajectories(self) -> Iterator[Trajectory]:
+        """All answers so far, in the order of their coming; nothing where none has begun.
+
+        Raises:
+            UserError: a line that is no rollout.
+        """
+        path = self.path if self.path.exists() else self.packed
+        if not path.exists():
+            return
+        for line, row in read_jsonl(path, broken=lambda number, error: None):
+            try:
+                yield from_dict(row)
+            except InvalidRollout as error:
+                raise UserError(f"{path}, line {line}: {error}") from None
+
+    def _compact(self, retry_failed: bool) -> set[str]:
+        """Keep what counts; the ids of that."""
+        ids: set[str] = set()
+        failed = {status.value for status in FAILED}
+        with self.path.open("rb") as lines, write_atomically(self.path) as out:
+            for line in lines:
+                row = _row(line)
+                if row is None or row["id"] in ids or (retry_failed and row.get("status") in failed):
+                    continue
+                ids.add(row["id"])
+                out.write(line)
+        return ids
+
+
+def _row(line: bytes) -> dict | None:
+    """The object of a whole line; None of one that was cut off."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) and "id" in row else None
