@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sleuth.agent.episode import Limits
+from sleuth.anchors.prompt import TeacherPrompt
 from sleuth.diagnostics.alarm_limits import AlarmLimits
 from sleuth.lab.settings import ComparisonSettings
 from sleuth.rewards.reward import RewardSettings
@@ -171,6 +172,31 @@ class TrainerSettings(Settings):
         return self
 
 
+class TeacherSettings(Settings):
+    """The teacher of objectives that need one (``sspo``): whose weights it has, and what it is shown.
+
+    Attributes:
+        weights: ``copy``: the policy's, taken over before step 1 and every ``every`` steps after it (0: never again);
+            ``ema``: their average, which moves by ``rate`` a step; ``base``: the model without its LoRA adapters;
+            ``policy``: the policy's own as they are before a batch's first update. Memory: for ``copy`` and ``ema``
+            the weights that are trained (with LoRA: the adapters) once more, for the others none.
+        anchors: file of evidence for the training questions (``sleuth anchors build``); None: from the questions' own
+            supporting passages.
+        answers: golden answers in the evidence that is made of supporting passages: ``hide`` or ``allow`` them.
+        prompt: how question, wrong answer and evidence are put.
+        max_context: tokens of prompt and rollout that the teacher reads; None: the model's context window. A longer
+            one is not read, and counted.
+    """
+
+    weights: Literal["copy", "ema", "base", "policy"] = "copy"
+    every: int = Field(default=50, ge=0)
+    rate: float = Field(default=0.05, gt=0, le=1)
+    anchors: str | None = None
+    answers: Literal["hide", "allow"] = "hide"
+    prompt: TeacherPrompt = Field(default_factory=TeacherPrompt)
+    max_context: int | None = Field(default=None, ge=2)
+
+
 class WarmStartSettings(Settings):
     """Supervised training on demonstrations before reinforcement learning (``sleuth warmstart``).
 
@@ -179,11 +205,14 @@ class WarmStartSettings(Settings):
             rollouts file.
         count: demonstrations made.
         errors: the world demonstrator's error rates.
+        with_anchors: share of the world's demonstrations that are played without errors under the teacher's prompt, for
+            a policy that is too small to follow an instruction it has never seen.
     """
 
     demonstrations: str = "world"
     count: int = Field(default=20000, ge=1)
     errors: dict[str, float] = Field(default_factory=dict)
+    with_anchors: float = Field(default=0.0, ge=0, le=1)
     steps: int = Field(default=1000, ge=1)
     batch: int = Field(default=32, ge=1)
     micro_batch: int | None = Field(default=None, ge=1)
@@ -308,6 +337,7 @@ class Recipe(Settings):
     search_e1: SearchE1Settings = Field(default_factory=SearchE1Settings)
     sampling: SamplingSettings = Field(default_factory=SamplingSettings)
     trainer: TrainerSettings = Field(default_factory=TrainerSettings)
+    teacher: TeacherSettings = Field(default_factory=TeacherSettings)
     diagnosis: DiagnosisSettings = Field(default_factory=DiagnosisSettings)
     warmstart: WarmStartSettings = Field(default_factory=WarmStartSettings)
     evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)

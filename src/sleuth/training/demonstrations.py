@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sleuth.anchors.passages import Passages
+from sleuth.anchors.supporting import supporting_anchors
 from sleuth.assembly import Parts
 from sleuth.errors import UserError
 from sleuth.recipes.schema import Recipe
@@ -43,17 +45,27 @@ def _of_world(recipe: Recipe, parts: Parts) -> list[Trajectory]:
     if recipe.world is None:
         raise UserError("warmstart.demonstrations=world needs a recipe with a world; use oracle or a rollouts file")
     worlds = WorldSet(recipe.world).worlds
-    rows = [parts.train[i % len(parts.train)] for i in range(recipe.warmstart.count)]
-    played = demonstrate(
-        rows,
-        worlds,
-        parts.retriever,
-        recipe.seed,
-        DemonstrationErrors(**recipe.warmstart.errors),
-        k=recipe.limits.k,
-        max_searches=recipe.limits.max_turns - 1,
-    )
-    return [
-        play(d.question, d.turns, d.documents, parts.protocol, parts.limits, id=f"{d.question.id}-{i}")
-        for i, d in enumerate(played)
-    ]
+    settings = recipe.warmstart
+    rows = [parts.train[i % len(parts.train)] for i in range(settings.count)]
+    informed = round(settings.with_anchors * len(rows))
+    errors = DemonstrationErrors(**settings.errors)
+    passages = Passages(parts.retriever)
+    shown = []
+    for questions, sees_anchors in ((rows[informed:], False), (rows[:informed], True)):
+        played = demonstrate(
+            questions,
+            worlds,
+            parts.retriever,
+            recipe.seed,
+            DemonstrationErrors.none() if sees_anchors else errors,
+            k=recipe.limits.k,
+            max_searches=recipe.limits.max_turns - 1,
+        )
+        for d in played:
+            question = d.question
+            if sees_anchors:
+                row = supporting_anchors(question, passages, recipe.teacher.answers)
+                question = recipe.teacher.prompt.question(question, row.anchors)
+            id = f"{question.id}-{len(shown)}"
+            shown.append(play(question, d.turns, d.documents, parts.protocol, parts.limits, id=id))
+    return shown

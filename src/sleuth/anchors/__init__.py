@@ -1,0 +1,1 @@
+"""Evidence anchors: for each question the places that prove its answer, for a teacher to read (arXiv 2608.12764)."""
