@@ -110,7 +110,7 @@ def test_missing_file_is_never_taken_for_a_hub_name(tmp_path, monkeypatch, name)
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("dev.csv", b"id,question\n", "unknown kind of file"),
+        ("dev.xlsx", b"PK", "unknown kind of file"),
         ("dev.json", b"[1, 2", "not JSON"),
         ("dev.json", b"[1, 2]", "row 1: not an object but int"),
         ("dev.json", b"3", "neither a list of rows"),

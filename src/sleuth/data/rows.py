@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import os
@@ -35,6 +36,7 @@ def read_rows(source: str | os.PathLike[str]) -> Iterator[Row]:
 
     * a JSONL file (``.jsonl``, ``.ndjson``, also ``.gz`` and ``.zst``), read line by line,
     * a ``.json`` or ``.json.gz`` file: a list of objects, ``{"data": […]}``, or lines after all, read whole,
+    * a ``.csv`` or ``.tsv`` file with a first line of names, all values text,
     * a ``.parquet`` file, read in batches,
     * a folder that the ``datasets`` library reads (``save_to_disk``'s or one of data files) or a name on its hub, with
       ``:config`` and ``@split`` where there are several: ``hotpotqa/hotpot_qa:distractor@validation``.
@@ -78,8 +80,10 @@ def _file_rows(path: Path) -> Iterator[Row]:
         yield from _parquet_rows(path)
     elif kind == ".json" and path.suffix != ".zst":
         yield from _json_rows(path)
+    elif kind in (".csv", ".tsv") and path.suffix != ".zst":
+        yield from _table_rows(path, "," if kind == ".csv" else "\t")
     else:
-        raise UserError(f"{path}: unknown kind of file; question sets are .jsonl, .json or .parquet")
+        raise UserError(f"{path}: unknown kind of file; question sets are .jsonl, .json, .csv, .tsv or .parquet")
 
 
 def _line_rows(path: Path) -> Iterator[Row]:
@@ -107,6 +111,22 @@ def _json_rows(path: Path) -> Iterator[Row]:
     yield from _numbered(content, str(path))
 
 
+def _table_rows(path: Path, separator: str) -> Iterator[Row]:
+    opened: Any = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, delimiter=separator)
+            for number, fields in enumerate(reader, 1):
+                place = f"{path}, row {number}"
+                if None in fields or None in fields.values():
+                    raise UserError(f"{place}: not as many values as there are names in the first line")
+                yield Row(dict(fields), place, number)
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not UTF-8; save the file as UTF-8") from None
+    except (OSError, EOFError, csv.Error) as error:
+        raise UserError(f"{path}: can't be read ({error}); fetch the file again") from None
+
+
 def _parquet_rows(path: Path) -> Iterator[Row]:
     try:
         import pyarrow
@@ -121,11 +141,31 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
         raise UserError(f"{path}: not a parquet file or damaged ({_first_line(error)})") from None
 
 
-def _dataset_rows(source: str, name: str, config: str | None, split: str | None) -> Iterator[Row]:
+def dataset_rows(name: str, config: str | None, split: str, revision: str | None = None) -> Iterator[Row]:
+    """The rows of one split of a data set on the `datasets` hub; only that split is downloaded.
+
+    Raises:
+        UserError: at the call: it can't be loaded, or the library isn't installed.
+    """
+    source = f"{name}{f':{config}' if config else ''}@{split}"
+    datasets = _datasets_library(source)
+    try:
+        loaded = datasets.load_dataset(name, config, split=split, revision=revision)
+    except Exception as error:  # the library raises whatever its readers and the hub raise
+        raise UserError(f"the datasets library can't load {source} ({_first_line(error)})") from None
+    return _numbered(map(_plain, loaded), source)
+
+
+def _datasets_library(source: str) -> Any:
     try:
         import datasets
     except ImportError:
         raise UserError(f"{source}: needs the datasets library; pip install 'sleuth[trl]'") from None
+    return datasets
+
+
+def _dataset_rows(source: str, name: str, config: str | None, split: str | None) -> Iterator[Row]:
+    datasets = _datasets_library(source)
     folder = Path(name)
     try:
         if (folder / "state.json").exists() or (folder / "dataset_dict.json").exists():
