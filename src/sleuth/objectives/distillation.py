@@ -5,8 +5,9 @@ each vocabulary term, as in OPSD (arXiv 2601.18734). Pure functions of tensors; 
 
 The bound is to be used with care. Where a term ``p log(p / q)`` exceeds it, that term has no gradient, and the gradient
 in the student's logits becomes ``q · P - p`` with P the teacher's probability of all *unclipped* tokens (and without
-``- p`` at the clipped ones): for ``p = (.7, .2, .05, .05)`` and ``q = (.4, .4, .1, .1)`` every sign is the reverse of the
-exact gradient's, and the student moves away from the teacher. The clipped sum may also be negative: it is no divergence.
+``- p`` at the clipped ones). For ``p = (.7, .2, .05, .05)`` and ``q = (.4, .4, .1, .1)`` every sign is the reverse of
+the exact gradient's, and the student moves away from the teacher. The clipped sum may also be negative: it is no
+divergence.
 """
 
 from __future__ import annotations

@@ -78,10 +78,17 @@ class Progress:
         if not self._live:
             self.say(f"scoring {total} questions {description}")
             return lambda done: None
-        task = self._bar.add_task(f"scoring {description}", total=total, facts="")
+        return self.counting(f"scoring {description}", total)
 
-        def update(scored: int) -> None:
-            self._bar.update(task, advance=scored)
+    def counting(self, description: str, total: int) -> Callable[[int], None]:
+        """A bar for ``total`` things, or one line; call the result with the number done since the last call."""
+        if not self._live:
+            self.say(description)
+            return lambda done: None
+        task = self._bar.add_task(description, total=total, facts="")
+
+        def update(done: int) -> None:
+            self._bar.update(task, advance=done)
             self._bar.update(task, visible=not self._bar.tasks[task].finished)
 
         return update

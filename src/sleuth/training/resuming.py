@@ -21,6 +21,7 @@ CHANGEABLE = frozenset(
         "trainer.steps", "trainer.micro_batch", "trainer.eval_every", "trainer.save_every", "trainer.keep",
         "trainer.keep_last", "trainer.max_failed_share", "trainer.save_rollouts_every", "trainer.track",
         "evaluation.batch", "evaluation.greedy", "diagnosis",
+        "search_e1.rounds", "search_e1.distill.micro_batch", "search_e1.distill.save_every",
     }
 )  # fmt: skip
 """Settings that a resumed run may change: how long, how often, in how many pieces; not what is learned from what."""

@@ -38,6 +38,9 @@ from sleuth.training.trl import SearchGRPOTrainer
 from sleuth.training.watch import Watch, kept_step
 from sleuth.types import SamplingParams, Trajectory
 
+_SAME_SIGNAL = 2.0
+"""Seconds within which signals count as one, where a launcher passes them on."""
+
 TRACKERS = ("tensorboard", "wandb", "trackio")
 """What ``trainer.track`` may name."""
 
@@ -49,30 +52,48 @@ class BatchPlan:
     Attributes:
         rollouts: in a batch. ``micro_batch``: rollouts in one pass. ``accumulate``: passes an update.
         updates: optimiser updates a batch.
+        rows: rollouts that the engine asks for, which are more where these can't be dealt evenly.
     """
 
     rollouts: int
     micro_batch: int
     accumulate: int
     updates: int
+    rows: int
 
     @classmethod
-    def of(cls, recipe: Recipe) -> BatchPlan:
+    def of(cls, recipe: Recipe, processes: int = 1) -> BatchPlan:
+        """Passes and rollouts of each of so many processes."""
         t = recipe.trainer
         rollouts = t.prompts * t.group
-        per_update = rollouts // t.updates_per_batch
-        micro = t.micro_batch or per_update
-        return cls(rollouts, micro, per_update // micro, t.updates_per_batch)
+        own = -(-rollouts // t.updates_per_batch // processes)
+        micro = min(t.micro_batch or own, own)
+        accumulate = -(-own // micro)
+        return cls(
+            rollouts, micro, accumulate, t.updates_per_batch, micro * accumulate * processes * t.updates_per_batch
+        )
+
+    @property
+    def engine_group(self) -> int:
+        """What the engine takes for the size of groups; it must divide its rows, and decides nothing."""
+        return next(n for n in range(2, self.rows + 1) if self.rows % n == 0)
 
 
 def train(
-    recipe: Recipe, run_dir: Path, *, resume: bool = False, quiet: bool = False, material: Material | None = None
+    recipe: Recipe,
+    run_dir: Path,
+    *,
+    resume: bool = False,
+    quiet: bool = False,
+    material: Material | None = None,
+    processes: Processes | None = None,
 ) -> dict[str, Any]:
     """Run ``recipe`` in ``run_dir``.
 
     Args:
         resume: continue from the folder's latest checkpoint, to the same numbers as an unbroken run.
         material: the recipe's questions and retriever, if they are loaded already.
+        processes: that run it together, all with the same arguments; None: those that a launcher started.
 
     Returns:
         The summary, which is also in ``summary.json``.
@@ -84,16 +105,55 @@ def train(
     """
     started = time.monotonic()
     run = RunFolder(run_dir)
+    processes = processes or Processes.join()
     _objective(recipe)
     if "rollback" in recipe.diagnosis.actions:
         _objective(recipe_after_rollback(recipe))
-    if resume:
-        check_same_recipe(run, recipe)
-    else:
-        run.refuse_existing()
-    _check_trackers(recipe)
-    with Progress(recipe, quiet=quiet) as progress, interrupts_on_sigterm():
-        parts = assemble(recipe, run_dir, say=progress.say, material=material)
+    if recipe.schedule == "search_e1":
+        from sleuth.training.search_e1.rounds import train_rounds
+
+        if processes.count > 1:
+            raise UserError("schedule=search_e1 runs in one process; start it without torchrun or accelerate launch")
+        return train_rounds(recipe, run_dir, resume=resume, quiet=quiet, material=material)
+    with (
+        Progress(recipe, quiet=quiet or not processes.main) as progress,
+        interrupts_on_sigterm(),
+        processes.told_once(),
+    ):
+        parts, done = _prepare(recipe, run, resume, progress, material, processes)
+        if done is not None:
+            return done
+        trainer = _trainer_in_force(recipe, parts, run, progress, processes)
+        before = _score(recipe, parts, trainer, run, "before", progress)
+        earlier = _fit(trainer, run, resume, progress)
+        while (alarm := _watch(trainer).alarms.ended_by) is not None:
+            processes.from_main(partial(_say_rollback, recipe, run, alarm.to_dict(), progress))
+            # A model as new, since the old one and its engine are wrapped in each other.
+            parts = replace(parts, model=build_model(recipe))
+            trainer = _trainer_in_force(recipe, parts, run, progress, processes)
+            _fit(trainer, run, True, progress)
+        kept, last = processes.from_main(lambda: (kept_step(recipe, run), run.checkpoint_steps()[-1:]))
+        if kept is not None and [kept] != last:
+            trainer._load_from_checkpoint(str(run.checkpoint(kept)))
+        after = _score(recipe, parts, trainer, run, "after", progress)
+        checkpoint = run.checkpoint(kept) if kept is not None else None
+        seconds = earlier + time.monotonic() - started
+        return processes.from_main(lambda: write_summary(recipe, parts, run, before, after, checkpoint, seconds))
+
+
+def _prepare(
+    recipe: Recipe, run: RunFolder, resume: bool, progress: Progress, material: Material | None, processes: Processes
+) -> tuple[Parts, dict[str, Any] | None]:
+    """The parts of the run and its folder, begun or taken up again; and the summary of a run that is finished."""
+
+    def check() -> None:
+        if resume:
+            check_same_recipe(run, recipe)
+        else:
+            run.refuse_existing()
+        _check_trackers(recipe)
+
+    def begin() -> dict[str, Any] | None:
         if not parts.train:
             raise UserError("the recipe has no training questions; set data.train=FILE")
         progress.say(answer_coverage(parts.retriever, parts.train, parts.limits.k, seed=recipe.seed).line())
@@ -104,33 +164,51 @@ def train(
             data_hash=data_hash(parts.train),
             dev_hash=data_hash(parts.dev),
             test_hash=data_hash(parts.test),
+            processes=processes.count,
         )
         if resume:
             check_same_inputs(run, facts)
             if (done := _finished(run, recipe)) is not None:
-                progress.say(f"{run_dir} is finished; raise trainer.steps to train on")
+                progress.say(f"{run.path} is finished; raise trainer.steps to train on")
                 return done
             run.write_recipe(dump_recipe(recipe))
         else:
             run.start(dump_recipe(recipe), facts)
         remove_unfinished(run)
         if resume and (stop := unanswered_stop(recipe, run)) is not None:
-            progress.say(roll_back(recipe, run, stop).line)
-        trainer = build_trainer(recipe_in_force(recipe, run), parts, run, progress)
-        before = score_test(recipe, parts, trainer.agent, run, "before", progress)
-        earlier = _fit(trainer, run, resume, progress)
-        while (alarm := _watch(trainer).alarms.ended_by) is not None:
-            progress.say(roll_back(recipe, run, alarm.to_dict()).line)
-            # A model as new, since the old one and its engine are wrapped in each other.
-            parts = replace(parts, model=build_model(recipe))
-            trainer = build_trainer(recipe_in_force(recipe, run), parts, run, progress)
-            _fit(trainer, run, True, progress)
-        kept = kept_step(recipe, run)
-        if kept is not None and kept != run.checkpoint_steps()[-1]:
-            trainer._load_from_checkpoint(str(run.checkpoint(kept)))
-        after = score_test(recipe, parts, trainer.agent, run, "after", progress)
-    checkpoint = run.checkpoint(kept) if kept is not None else None
-    return write_summary(recipe, parts, run, before, after, checkpoint, earlier + time.monotonic() - started)
+            _say_rollback(recipe, run, stop, progress)
+        return None
+
+    processes.from_main(check)
+    processes.from_main(lambda: world_files(recipe, run.path) and None)  # which the others then find written
+    with processes.agreement():
+        parts = assemble(recipe, run.path, say=progress.say, material=material)
+    done = processes.from_main(begin)
+    with processes.agreement():
+        if not run.recipe.exists():
+            raise UserError(f"{run.path} is not the same folder on every machine; give one on a file system they share")
+    return parts, done
+
+
+def _say_rollback(recipe: Recipe, run: RunFolder, alarm: Mapping[str, Any], progress: Progress) -> None:
+    progress.say(roll_back(recipe, run, alarm).line)
+
+
+def _trainer_in_force(
+    recipe: Recipe, parts: Parts, run: RunFolder, progress: Progress, processes: Processes
+) -> SearchGRPOTrainer:
+    """The engine, with the settings that the run's latest rollback left."""
+    return build_trainer(
+        processes.from_main(lambda: recipe_in_force(recipe, run)), parts, run, progress, processes
+    )
+
+
+def _score(
+    recipe: Recipe, parts: Parts, trainer: SearchGRPOTrainer, run: RunFolder, when: str, progress: Progress
+) -> dict[str, list[Trajectory]]:
+    """The test questions, scored by all processes together."""
+    agent = trainer.processes.spread(trainer.agent, trainer.model)
+    return score_test(recipe, parts, agent, run, when, progress, trainer.processes)
 
 
 def _objective(recipe: Recipe) -> Objective:
@@ -141,10 +219,12 @@ def _objective(recipe: Recipe) -> Objective:
     return objective
 
 
-def build_trainer(recipe: Recipe, parts: Parts, run: RunFolder, progress: Progress) -> SearchGRPOTrainer:
+def build_trainer(
+    recipe: Recipe, parts: Parts, run: RunFolder, progress: Progress, processes: Processes = Processes()
+) -> SearchGRPOTrainer:
     """The engine, set up for this recipe."""
     t = recipe.trainer
-    plan = BatchPlan.of(recipe)
+    plan = BatchPlan.of(recipe, processes.count)
     gpu = torch.cuda.is_available()
     if "tensorboard" in t.track:
         os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(run.path / "tensorboard"))
@@ -153,7 +233,7 @@ def build_trainer(recipe: Recipe, parts: Parts, run: RunFolder, progress: Progre
         per_device_train_batch_size=plan.micro_batch,
         gradient_accumulation_steps=plan.accumulate,
         steps_per_generation=plan.accumulate * plan.updates,
-        num_generations=t.group,
+        num_generations=plan.engine_group,
         max_completion_length=recipe.limits.max_tokens,
         max_steps=t.steps * plan.updates,
         learning_rate=t.lr,
@@ -175,6 +255,8 @@ def build_trainer(recipe: Recipe, parts: Parts, run: RunFolder, progress: Progre
         remove_unused_columns=False,
         disable_tqdm=True,
         dataloader_pin_memory=gpu,
+        ddp_find_unused_parameters=False,
+        ddp_timeout=int(TIMEOUT.total_seconds()),
         seed=recipe.seed,
     )
     if hasattr(parts.retriever, "prepare"):
@@ -192,7 +274,10 @@ def build_trainer(recipe: Recipe, parts: Parts, run: RunFolder, progress: Progre
         params=SamplingParams(recipe.sampling.temperature, recipe.sampling.top_p, recipe.sampling.top_k),
         updates_per_batch=plan.updates,
         steps=t.steps,
+        prompts=t.prompts,
+        group=t.group,
         on_batch=watch.batch_rolled_out,
+        processes=processes,
         peft_config=_lora(recipe),
         callbacks=[watch],
     )
@@ -201,7 +286,7 @@ def build_trainer(recipe: Recipe, parts: Parts, run: RunFolder, progress: Progre
     trainer.remove_callback(PrinterCallback)
     watch.trainer = trainer
     watch.dev = lambda: evaluate(
-        trainer.agent,
+        processes.spread(trainer.agent, trainer.model),
         parts.dev,
         _scoring_params(recipe, recipe.evaluation.temperature),
         seed=derive_seed(recipe.evaluation.seed, "dev"),
@@ -212,22 +297,32 @@ def build_trainer(recipe: Recipe, parts: Parts, run: RunFolder, progress: Progre
 
 def _fit(trainer: SearchGRPOTrainer, run: RunFolder, resume: bool, progress: Progress) -> float:
     """Train from the latest checkpoint, or from the start; returns the seconds that the steps before it took."""
-    steps = run.checkpoint_steps() if resume else []
-    start = steps[-1] if steps else 0
-    run.rewind(start)
-    earlier = sum(r["seconds/rollout"] + r["seconds/update"] for r in run.read_metrics())
+    processes = trainer.processes
+
+    def rewound() -> tuple[int, float]:
+        steps = run.checkpoint_steps() if resume else []
+        start = steps[-1] if steps else 0
+        if start and start < trainer.steps and not run.has_optimizer(start):
+            raise UserError(
+                f"{run.checkpoint(start)} was kept without its optimiser; it can be used, but not trained on"
+            )
+        run.rewind(start)
+        return start, sum(r["seconds/rollout"] + r["seconds/update"] for r in run.read_metrics())
+
+    start, earlier = processes.from_main(rewound)
     if start >= trainer.steps:
         trainer._load_from_checkpoint(str(run.checkpoint(start)))
         return earlier
-    if start and not run.has_optimizer(start):
-        raise UserError(f"{run.checkpoint(start)} was kept without its optimiser; it can be used, but not trained on")
     progress.start(start)
     watch = _watch(trainer)
+    asked = 0.0
 
     def stop(signum: int, frame: Any) -> None:
-        if watch.stop_requested:
+        nonlocal asked
+        # A launcher passes on what a terminal has sent its processes already: that is once.
+        if watch.stop_requested and (processes.count == 1 or time.monotonic() - asked > _SAME_SIGNAL):
             raise KeyboardInterrupt
-        watch.stop_requested = True
+        watch.stop_requested, asked = True, time.monotonic()
         progress.say("stopping at the end of this batch with a checkpoint; once more to stop at once")
 
     previous = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
@@ -236,8 +331,9 @@ def _fit(trainer: SearchGRPOTrainer, run: RunFolder, resume: bool, progress: Pro
     finally:
         for s, handler in previous.items():
             signal.signal(s, handler)
-    if watch.stop_requested and run.checkpoint_steps()[-1] < trainer.steps:
-        raise RunStopped(f"stopped after step {run.checkpoint_steps()[-1]}; {run.how_to_continue}")
+    last = processes.from_main(lambda: run.checkpoint_steps()[-1])
+    if processes.any(watch.stop_requested) and last < trainer.steps:
+        raise RunStopped(f"stopped after step {last}; {run.how_to_continue}")
     alarm = watch.alarms.ended_by
     if alarm is not None and alarm.action == "stop":
         raise RunFailed(

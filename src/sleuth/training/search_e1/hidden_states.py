@@ -1,4 +1,4 @@
-"""A causal language model in two halves: the decoder's hidden states, and the head that makes logits of some of them."""
+"""A causal language model in two halves: the decoder's hidden states, and the head that makes logits of some."""
 
 from __future__ import annotations
 

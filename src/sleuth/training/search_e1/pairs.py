@@ -114,7 +114,8 @@ def searches(trajectory: Trajectory) -> int:
 
 
 def _attempt(trajectory: Trajectory, settings: PairSettings) -> Attempt:
-    return Attempt(_measured(trajectory, settings) >= settings.correct_at, searches(trajectory), trajectory.policy_tokens)
+    correct = _measured(trajectory, settings) >= settings.correct_at
+    return Attempt(correct, searches(trajectory), trajectory.policy_tokens)
 
 
 def _measured(trajectory: Trajectory, settings: PairSettings) -> float:

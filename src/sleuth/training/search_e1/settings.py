@@ -15,7 +15,7 @@ ReferenceView = Literal["full", "no_passages", "queries"]
 
 Divergence = Literal["forward_kl", "reverse_kl", "jsd"]
 Rest = Literal["tail", "truncate", "renormalise"]
-"""What becomes of the vocabulary outside of the teacher's top k: one bucket, nothing, or nothing with both scaled up."""
+"""What becomes of the tokens outside of the top k: one bucket, nothing, or nothing with the rest scaled up."""
 
 TEACHER_QUESTION = """\
 {question}
@@ -78,7 +78,7 @@ class DistillSettings(_Settings):
         top_k: take only the teacher's k likeliest tokens at each position; null: the whole vocabulary, exactly.
         rest: what becomes of all others under ``top_k``.
         temperature: both distributions' logits are divided by it.
-        aggregation: ``token_mean``: over all kept tokens of an update; ``seq_mean_token_mean``: first over each rollout.
+        aggregation: ``token_mean``: over an update's kept tokens; ``seq_mean_token_mean``: over each rollout's first.
         teacher_question: stands in the protocol's prompt in the question's place, for the teacher.
         reference_view: what it sees of the reference.
         passage_tokens: cut each passage block of the reference to so many tokens; null: as they were.

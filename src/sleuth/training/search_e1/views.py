@@ -108,4 +108,3 @@ def _acted(action: Action | None) -> str:
     if action.type is ActionType.ANSWER:
         return action.text or ""
     return action.query or ""
-
