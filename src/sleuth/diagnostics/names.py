@@ -137,6 +137,14 @@ CATALOGUE: tuple[Metric, ...] = (
     Metric("sspo/gain/q05", "5 % quantile of the teacher's gain", "nats", "none"),
     Metric("sspo/gain/q50", "median of the teacher's gain", "nats", "none"),
     Metric("sspo/gain/q95", "95 % quantile of the teacher's gain", "nats", "none"),
+    Metric("sspo/gains/<name>", "weighed steps whose gain, in nats, lies in this bin", "share", "none"),
+    Metric("sspo/steps", "weighed steps", "count", "none"),
+    Metric("sspo/amplified", "weighed steps whose weight is above 1", "share", "none"),
+    Metric("sspo/final_amplified", "last steps of weighed rollouts whose weight is above 1", "share", "none"),
+    Metric("teacher/scored", "rollouts that the teacher has read", "count", "none"),
+    Metric("teacher/without_anchors", "rollouts that it should have read, but whose question has none", "count", "up"),
+    Metric("teacher/too_long", "rollouts too long for its context, which it has not read", "count", "up"),
+    Metric("teacher/renewed", "1 where its weights were taken over from the policy", "count", "none"),
     # Optimisation
     Metric("loss", "mean loss of the step's updates", "loss", "none"),
     Metric("term/<name>", "part of the loss that is this term's", "loss", "none"),
@@ -172,7 +180,8 @@ CATALOGUE: tuple[Metric, ...] = (
     Metric("sequence/<sign>/below_0.9", "share of rollouts whose length-normalised ratio is below 0.9", "share", "up"),
     # Time
     Metric("seconds/rollout", "wall clock of rollouts and rewards", "seconds", "none"),
-    Metric("seconds/update", "wall clock of the updates", "seconds", "none"),
+    Metric("seconds/update", "wall clock of the updates, and of the passes before them", "seconds", "none"),
+    Metric("seconds/teacher", "wall clock of the teacher's pass, a part of seconds/update", "seconds", "none"),
 )  # fmt: skip
 """All patterns, in the order in which docs show them."""
 

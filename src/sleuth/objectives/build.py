@@ -166,7 +166,7 @@ ADVANTAGES: dict[str, Callable[[Any], Advantage]] = {
 
 RESHAPES: dict[str, Callable[[Any], Reshape]] = {
     "calibadv": lambda p: Reshape("calibadv", partial(calibadv.calibrate_trajectories, parameters=p)),
-    "sspo": lambda p: Reshape("sspo", partial(sspo.weigh, parameters=p)),
+    "sspo": lambda p: Reshape("sspo", partial(sspo.weigh, parameters=p), partial(sspo.wants_teacher, parameters=p)),
 }
 """Makers of reshapes, by name."""
 

@@ -42,11 +42,15 @@ class Reshape:
     Attributes:
         name: in the table.
         apply: called with advantages (B, T), mask (B, T), the batch's B trajectories and their groups (B,). Whole
-            groups are at hand. Column t is ``completion_ids[t]`` of each trajectory, right-padded.
+            groups are at hand. Column t is ``completion_ids[t]`` of each trajectory, right-padded. One that wants a
+            teacher also takes ``old_logp`` and ``teacher_logp``, (B, T), from the trajectories unless they are given.
+        wants_teacher: (B,) bool from advantages (B,) and trajectories: the rollouts that a teacher has to score; None
+            for a reshape without a teacher.
     """
 
     name: str
-    apply: Callable[[Tensor, Tensor, Sequence[Trajectory], Tensor], Reshaped]
+    apply: Callable[..., Reshaped]
+    wants_teacher: Callable[[Tensor, Sequence[Trajectory]], Tensor] | None = None
 
 
 Surrogate = Callable[[Tokens], tuple[Tensor, Tensor]]
@@ -159,14 +163,8 @@ class Objective:
         """Refuse training that leaves a part without anything to work on.
 
         Raises:
-            UserError: one update a batch, and a part that needs the policy to have moved since the rollout; or a part
-                that needs a teacher's log-probs, which training does not make.
+            UserError: one update a batch, and a part that needs the policy to have moved since the rollout.
         """
-        if self.needs_teacher:
-            raise UserError(
-                f"objective {self.name}: sspo reads a teacher's log-probs, which training does not make; it works on "
-                "saved rollouts that hold teacher_logprobs"
-            )
         if self.needs_drift and updates_per_batch < 2:
             parts = " and ".join(self.needs_drift)
             verb = "needs" if len(self.needs_drift) == 1 else "need"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -36,6 +36,11 @@ class Credit:
     statistics: dict[str, float]
 
 
+TeacherScores = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""From (B,) bool, the rollouts that have to be scored, to their old and the teacher's log-probs, (B, T) each: before
+the first update on this batch, and NaN where the teacher has not scored."""
+
+
 def assign_credit(
     objective: Objective,
     rewards: Tensor,
@@ -45,6 +50,7 @@ def assign_credit(
     trajectories: Sequence[Trajectory],
     *,
     seed: int = 0,
+    teacher: TeacherScores | None = None,
 ) -> Credit:
     """Advantages of the rollouts and tokens of a batch, and which of them make up the step.
 
@@ -54,6 +60,7 @@ def assign_credit(
         mask: (B, T) bool or 0/1, 1 for policy tokens; column t is ``completion_ids[t]``.
         trajectories: B rollouts with rewards, in row order.
         seed: of the step, for the choice of copies.
+        teacher: asked where a reshape wants a teacher; None: log-probs are those of the trajectories' spans.
 
     Raises:
         UserError: a reshape needs something of the trajectories that they don't have.
@@ -75,7 +82,11 @@ def assign_credit(
             statistics[f"advantage/{sign}_max"] = float(sizes.max())
     tokens = advantages[:, None].expand(mask.shape).clone()
     for reshape in objective.reshapes:
-        reshaped = reshape.apply(tokens, mask & kept[:, None], trajectories, groups)
+        given: dict[str, Tensor] = {}
+        if reshape.wants_teacher is not None and teacher is not None:
+            old, scores = teacher(reshape.wants_teacher(advantages, trajectories) & kept)
+            given = {"old_logp": old, "teacher_logp": scores}
+        reshaped = reshape.apply(tokens, mask & kept[:, None], trajectories, groups, **given)
         tokens = reshaped.advantages
         statistics |= {f"{reshape.name}/{name}": value for name, value in reshaped.statistics().items()}
     return Credit(advantages, tokens, kept, rows, statistics)

@@ -112,6 +112,11 @@ Granularity = Literal["step", "token"]
 class SSPO(Parameters):
     eps: float = Field(default=0.2, ge=0, description="a weight is at most 1 + eps; there is no floor above 0")
     granularity: Granularity = Field(default="step", description="one weight a step (a policy turn), or one a token")
+    gain_as: Literal["weight", "advantage"] = Field(
+        default="weight",
+        description="what the teacher's gain becomes: a weight of the advantage, or the advantage itself, token by "
+        "token (the paper's OPSD ablation)",
+    )
     correct_reward: float = Field(
         default=1.0, description="rollouts with a reward below this are incorrect and get weighed"
     )

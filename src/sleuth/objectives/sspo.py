@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log1p
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -24,6 +24,14 @@ if TYPE_CHECKING:
     from sleuth.objectives.parameters import SSPO, Granularity
 
 
+GAIN_EDGES = (-5.0, -1.0, -0.1, 0.0, 0.1, 1.0, 5.0)
+"""Between the bins of the histogram of Δ, in nats; a value on an edge is in the bin above it."""
+
+GAIN_BINS = (
+    "below_-5", "-5_to_-1", "-1_to_-0.1", "-0.1_to_0", "0_to_0.1", "0.1_to_1", "1_to_5", "above_5",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class StepWeights:
     """The weights of a batch and what they came from.
@@ -33,33 +41,62 @@ class StepWeights:
         weights: (B, T) in [0, 1 + eps]; exactly 1 where nothing is weighed.
         gains: (B, T) Δ in nats of the token's step, or of the token itself; 0 where nothing is weighed.
         weighed: (B, T) bool: policy tokens that count, of incorrect rollouts that the teacher has scored.
-        unscored: number of incorrect rollouts without any teacher log-prob: their weights stay 1.
-        cap: 1 + eps.
+        turns: (B, T) long, the step that a token belongs to.
+        unscored: number of incorrect rollouts with an advantage that the teacher has not scored: their weights stay 1.
+        cap: 1 + eps; None where gains are no weights.
+        granularity: what one gain belongs to.
     """
 
     advantages: Tensor
     weights: Tensor
     gains: Tensor
     weighed: Tensor
+    turns: Tensor
     unscored: int
-    cap: float
+    cap: float | None
+    granularity: Granularity
 
     def statistics(self) -> dict[str, float]:
-        """Shares are of weighed tokens; the sum in Δ makes weights nearly binary, which these show.
+        """What the teacher did; the sum in Δ makes weights nearly binary, which these show.
 
-        ``capped`` (at 1 + eps), ``exempt`` (weight below 0.1), ``weight`` (mean), quantiles ``gain/q05``, ``gain/q50``
-        and ``gain/q95``, and ``unscored`` (rollouts). Without weighed tokens only ``unscored`` is there.
+        Of weighed tokens: ``capped`` (at 1 + eps), ``exempt`` (weight below 0.1), ``weight`` (mean), quantiles
+        ``gain/q05``, ``gain/q50`` and ``gain/q95``. Of weighed steps (tokens, with a gain each): ``steps`` (number),
+        ``amplified`` (share with a weight above 1), ``final_amplified`` (the same of the rollouts' last steps), and the
+        histogram of Δ, ``gains/<bin>`` for :data:`GAIN_BINS` (shares). And ``unscored`` (rollouts). Without weighed
+        tokens only that is there.
         """
         out = {"unscored": float(self.unscored)}
         weights, gains = self.weights[self.weighed], self.gains[self.weighed].double()
-        if len(weights):
+        if not len(gains):
+            return out
+        first, final = self._steps()
+        of_steps = self.gains[first].double()
+        out["steps"] = float(len(of_steps))
+        if self.cap is not None:
             out["capped"] = float((weights >= self.cap * (1 - 1e-6)).double().mean())
             out["exempt"] = float((weights < 0.1).double().mean())
             out["weight"] = float(weights.double().mean())
-            ordered = gains.sort().values  # torch.quantile refuses more than 16 million values
-            for percent in (5, 50, 95):
-                out[f"gain/q{percent:02d}"] = float(ordered[round((len(ordered) - 1) * percent / 100)])
+            amplified = self.weights > 1
+            out["amplified"] = float(amplified[first].double().mean())
+            out["final_amplified"] = float(amplified[first & final].double().mean())
+        ordered = gains.sort().values  # torch.quantile refuses more than 16 million values
+        for percent in (5, 50, 95):
+            out[f"gain/q{percent:02d}"] = float(ordered[round((len(ordered) - 1) * percent / 100)])
+        edges = torch.tensor(GAIN_EDGES, dtype=of_steps.dtype, device=of_steps.device)
+        counts = torch.bucketize(of_steps, edges, right=True).bincount(minlength=len(GAIN_BINS))
+        for name, count in zip(GAIN_BINS, counts.tolist(), strict=True):
+            out[f"gains/{name}"] = count / len(of_steps)
         return out
+
+    def _steps(self) -> tuple[Tensor, Tensor]:
+        """(B, T) bool each: one weighed token of every step (every one, by token), and tokens of the last steps."""
+        turns = torch.where(self.weighed, self.turns, -1)
+        final = self.weighed & (turns == turns.max(-1, keepdim=True).values) if turns.numel() else self.weighed
+        if self.granularity == "token":
+            return self.weighed, final
+        # A step's first weighed token is the first one whose turn is above all before it.
+        before = torch.cat([torch.full_like(turns[:, :1], -1), turns.cummax(-1).values[:, :-1]], dim=-1)
+        return self.weighed & (turns > before), final
 
 
 def step_weights(
@@ -110,8 +147,16 @@ def weigh_steps(
     turns: Tensor | None = None,
     eps: float = 0.2,
     granularity: Granularity = "step",
+    gain_as: Literal["weight", "advantage"] = "weight",
 ) -> StepWeights:
-    """:func:`step_weights` with the gains that they came from."""
+    """:func:`step_weights` with the gains that they came from.
+
+    Args:
+        gain_as: with ``advantage`` the gain of a token takes its advantage's place (weights are then all 1, and
+            ``granularity`` says nothing).
+    """
+    if gain_as == "advantage":
+        granularity = "token"
     mask = mask.bool()
     if turns is None:
         turns = turns_in_mask(mask)
@@ -129,17 +174,24 @@ def weigh_steps(
         of = turns.clamp(min=0)
         per_step = gains.new_zeros(len(gains), int(of.max()) + 1).scatter_add_(1, of, gains)
         gains = torch.where(weighed, per_step.gather(1, of), 0.0)
-    signs = torch.where(weighed, advantages.sign().to(dtype), 0.0)
-    # The cap goes inside of exp, where it can't overflow.
-    weights = (signs * gains).clamp(max=log1p(eps)).exp()
-    weights = torch.where(weighed, weights, 1.0).to(advantages.dtype)
+    if gain_as == "advantage":
+        weights = torch.ones_like(advantages)
+        changed = gains.to(advantages.dtype)
+    else:
+        signs = torch.where(weighed, advantages.sign().to(dtype), 0.0)
+        # The cap goes inside of exp, where it can't overflow.
+        weights = (signs * gains).clamp(max=log1p(eps)).exp()
+        weights = torch.where(weighed, weights, 1.0).to(advantages.dtype)
+        changed = advantages * weights
     return StepWeights(
-        advantages=torch.where(weighed, advantages * weights, advantages),
+        advantages=torch.where(weighed, changed, advantages),
         weights=weights,
         gains=gains,
         weighed=weighed,
-        unscored=int((candidates.any(-1) & ~reached).sum()),
-        cap=1 + eps,
+        turns=turns,
+        unscored=int(((candidates & (advantages != 0)).any(-1) & ~reached).sum()),
+        cap=1 + eps if gain_as == "weight" else None,
+        granularity=granularity,
     )
 
 
@@ -179,6 +231,7 @@ def weigh(
         turns=turns,
         eps=parameters.eps,
         granularity=parameters.granularity,
+        gain_as=parameters.gain_as,
     )
     if from_spans and out.unscored and not out.weighed.any():
         first = trajectories[incorrect.index(True)].id
@@ -221,6 +274,16 @@ def reshape(
     return weigh(
         advantages, mask, trajectories, groups, parameters, old_logp=old_logp, teacher_logp=teacher_logp
     ).advantages
+
+
+def wants_teacher(advantages: Tensor, trajectories: Sequence[Trajectory], parameters: SSPO | None = None) -> Tensor:
+    """(B,) bool: the rollouts whose weights depend on a teacher: incorrect ones with an advantage (B,) other than 0."""
+    if parameters is None:
+        from sleuth.objectives.parameters import SSPO
+
+        parameters = SSPO()
+    incorrect = [_is_incorrect(t, parameters.correct_reward) for t in trajectories]
+    return torch.tensor(incorrect, dtype=torch.bool, device=advantages.device) & (advantages != 0)
 
 
 def _is_incorrect(trajectory: Trajectory, correct_reward: float) -> bool:

@@ -100,8 +100,7 @@ TABLE: dict[str, Entry] = {
         Entry(
             "sspo",
             "reshape",
-            "a teacher that has seen the evidence weighs the steps of wrong rollouts; for saved rollouts that hold "
-            "teacher_logprobs",
+            "a teacher that has seen the evidence weighs the steps of wrong rollouts",
             "arXiv 2608.12764",
             "for wrong rollouts: A · min(exp(sign(A) D), 1 + eps), D = sum over the step of log π_teacher - log π_old",
             parameters.SSPO,
