@@ -12,9 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from sleuth.errors import RunFailed, RunStopped, UserError
+from sleuth.errors import INTERRUPTED, OtherProcess, RunFailed, RunStopped, UserError
 
-_INTERRUPTED = 130
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _WRONG_PATH = (errno.EACCES, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOENT)
 
@@ -145,23 +144,73 @@ def compare(
 
 @app.command(name="eval")
 def evaluate(
-    policy: Policy,
+    policy: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN_OR_MODEL",
+            help="A run, a model folder or hub model, or a model's name at --endpoint; with --table and --compare an "
+            "evaluation's folder.",
+        ),
+    ],
     questions: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[QUESTIONS]... [KEY=VALUE]...", help="Question files and settings; no file: the run's test set."
+            metavar="[SET]... [KEY=VALUE]...", help="Question sets and settings; no set: the run's own test set."
         ),
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option("--methods", metavar="NAME[,NAME]...", help="agent, direct, cot, rag, ircot, react, search-o1."),
+    ] = None,
+    endpoint: Annotated[
+        str | None, typer.Option("--endpoint", metavar="URL", help="An OpenAI-compatible endpoint, with its /v1.")
     ] = None,
     corpus: CorpusOption = None,
     recipe: RecipeOption = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder for scores, rollouts and tables.")
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder for answers, scores and tables.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and stop.")] = False,
+    table: Annotated[
+        bool, typer.Option("--table", help="Run nothing: the tables of this folder, or of the evaluations in it.")
+    ] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Run nothing: two folders (or FOLDER:SYSTEM), question by question.")
+    ] = False,
+    metric: Annotated[str, typer.Option("--metric", help="em, f1 or cover_em, of --table and --compare.")] = "em",
+    fail_below: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-below", metavar="[[SYSTEM:]SET:]METRIC=X", help="Exit with 1 on a lower score; may be repeated."
+        ),
     ] = None,
 ) -> None:
-    """Score a policy: EM, F1, cover-EM, intervals."""
+    """Score a policy and untrained methods: EM, F1, intervals, recall. The same command goes on where it stopped."""
     from sleuth.commands import evaluate as command
 
-    command.run_evaluation(policy, questions or [], corpus=corpus, recipe=recipe, output=output)
+    if metric not in ("em", "f1", "cover_em"):
+        raise UserError(f"--metric {metric} is not known; write em, f1 or cover_em")
+    given = questions or []
+    if table:
+        if given or compare:
+            raise UserError("--table takes one folder and nothing else: sleuth eval FOLDER --table")
+        command.show_tables(Path(policy), metric=metric, fail_below=fail_below or [])
+    elif compare:
+        if len(given) != 1:
+            raise UserError("--compare takes two folders: sleuth eval --compare A B")
+        command.show_comparison(policy, given[0], metric=metric)
+    else:
+        command.run_evaluation(
+            policy,
+            given,
+            corpus=corpus,
+            recipe=recipe,
+            output=output,
+            methods=methods,
+            endpoint=endpoint,
+            dry_run=dry_run,
+            fail_below=fail_below or [],
+        )
 
 
 @app.command()
@@ -495,8 +544,10 @@ def run(arguments: list[str]) -> int:
         return _fail(error.format_message() + usage, 2)
     except RunFailed as error:
         return _fail(str(error), 1)
+    except OtherProcess as error:
+        return error.code
     except (RunStopped, KeyboardInterrupt, typer.Abort) as error:
-        return _fail(str(error) or "interrupted", _INTERRUPTED)
+        return _fail(str(error) or "interrupted", INTERRUPTED)
     except BrokenPipeError:  # the reader of our output has gone, as in `sleuth recipes | head -1`
         sys.stderr.close()
         return 1
@@ -508,8 +559,8 @@ def run(arguments: list[str]) -> int:
             raise
         where = f" while writing {error.filename}" if error.filename else ""
         return _fail(f"the disk is full{where}; free some space and run it again (a training run: with --resume)", 1)
-    if code == _INTERRUPTED:  # newer versions of typer catch Ctrl-C themselves
-        return _fail("interrupted", _INTERRUPTED)
+    if code == INTERRUPTED:  # newer versions of typer catch Ctrl-C themselves
+        return _fail("interrupted", INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 

@@ -1,68 +1,124 @@
-"""`sleuth eval`: a policy on question files, with intervals."""
+"""`sleuth eval`: methods and policies on question sets, resumable, with intervals."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from sleuth.assembly import Parts, assemble, build_agent, build_sampler
-from sleuth.commands.folders import check_output_folder, free_folder
+from sleuth.commands.evaluation_plan import Plan, estimate_lines, plan_evaluation
+from sleuth.commands.folders import check_output_folder
 from sleuth.commands.policy import Policy, check_model, find_policy, split_arguments
 from sleuth.commands.terminal import console
-from sleuth.errors import UserError
+from sleuth.errors import RunFailed, RunStopped, UserError
+from sleuth.evaluation.compare import compare, comparison_sheet, system_pairs
 from sleuth.evaluation.coverage import answer_coverage
-from sleuth.evaluation.score import evaluate, score, score_rows
-from sleuth.evaluation.table import SetScores, markdown_table, rich_table, summarise
-from sleuth.jsonl import write_atomically, write_jsonl
+from sleuth.evaluation.folder import SETTINGS, EvaluationFolder
+from sleuth.evaluation.recall import recall_of_questions
+from sleuth.evaluation.run import run_system
+from sleuth.evaluation.table import AVERAGE, METRICS
+from sleuth.evaluation.tables import SystemScores, evaluation_folders, read_systems, write_tables, write_viewers
 from sleuth.question_sets import question_sets, without, world_files
 from sleuth.recipes.loader import write_recipe
-from sleuth.rollouts import write_rollouts
-from sleuth.types import Question, SamplingParams
+from sleuth.recipes.schema import Recipe
+from sleuth.rewards.reward import Reward
+from sleuth.types import Question
+
+_COSTS_MONEY = ("simulated", "serper", "brave", "searxng")
+"""Retrievers that aren't asked for every question only to state their recall."""
 
 
 def run_evaluation(
     source: str,
     arguments: Sequence[str],
     *,
-    corpus: str | None,
-    recipe: str | None,
-    output: Path | None,
+    corpus: str | None = None,
+    recipe: str | None = None,
+    output: Path | None = None,
+    methods: str | None = None,
+    endpoint: str | None = None,
+    dry_run: bool = False,
+    fail_below: Sequence[str] = (),
 ) -> None:
-    """Score and print a table for each way of sampling; write scores, rollouts and tables to a folder.
+    """Answer, score and print tables; answers, scores, rollouts and tables go to a folder as they come.
 
     Args:
-        arguments: question files and ``key=value`` settings, in any order. Without a file the recipe's own test set is
-            scored; filters and limits of the recipe hold for that alone.
+        arguments: question sets and ``key=value`` settings, in any order. Without a set the recipe's own test set is
+            scored; filters and limits of its ``data`` hold for that alone.
+        methods: comma-separated names; default: the recipe's.
+        endpoint: URL of an OpenAI-compatible endpoint, where ``source`` is the name of a model.
+        fail_below: ``em=0.30``, ``SYSTEM:SET:f1=0.2``, …: a lower score fails the call.
 
     Raises:
-        UserError: a wrong input.
+        UserError: a wrong input, or a folder that was begun with other settings.
+        RunFailed: a score below its limit, or too many failures.
+        RunStopped: interrupted; the same command goes on.
     """
+    limits = [_limit(text) for text in fail_below]
     files, settings = split_arguments(arguments)
     if corpus is not None:
         settings.append(f"corpus={json.dumps(corpus)}")
+    if methods is not None:
+        settings.append(f"evaluation.methods={json.dumps([m.strip() for m in methods.split(',')])}")
+    if endpoint is not None:
+        settings += [
+            f"evaluation.endpoint.url={json.dumps(endpoint)}",
+            f"evaluation.endpoint.model={json.dumps(source)}",
+        ]
     policy = _policy_for(source, files, settings, recipe)
-    folder = output or free_folder(_default_folder(policy, source, files))
-    check_output_folder(folder)
-    check_model(policy)
+    folder = EvaluationFolder(output or _default_folder(policy, source, files))
+    if not (folder.path / SETTINGS).is_file():
+        check_output_folder(folder.path, may_hold=("world", "evaluation.lock", "recipe.yaml"))
+    if policy.recipe.evaluation.endpoint is None:
+        check_model(policy)
     notes = console(stderr=True)
-    parts = assemble(
-        policy.recipe,
-        policy.folder or folder,
-        splits=["test"],
-        say=lambda line: notes.print(f"note: {line}"),
-    )
-    if not parts.test:
-        raise UserError("no questions to answer; name a question file behind the model")
-    notes.print(answer_coverage(parts.retriever, parts.test, parts.limits.k).line())
-    for line in _trained_on(policy, parts.test):
-        notes.print(f"note: {line}")
-    _score_all(policy, parts, folder)
-    console().print(f"scores, rollouts and tables: {folder}")
+    plan = plan_evaluation(policy, folder.path, say=lambda line: notes.print(f"note: {line}"))
+    for line in estimate_lines(plan):
+        console().print(line, soft_wrap=True)
+    if dry_run:
+        return
+    with folder.lock():
+        folder.begin(plan.settings())
+        write_recipe(policy.recipe, folder.path / "recipe.yaml")
+        notes.print(answer_coverage(plan.retriever, plan.questions, policy.recipe.limits.k).line())
+        for line in _trained_on(policy, plan.questions):
+            notes.print(f"note: {line}")
+        _answer(plan, folder, policy.recipe)
+        systems = read_systems([folder], policy.recipe.evaluation.seed)
+        write_viewers(systems)
+        _show(folder.path, systems)
+    _check_limits(limits, systems)
+
+
+def show_tables(path: Path, *, metric: str = "em", fail_below: Sequence[str] = ()) -> None:
+    """Make the tables of a folder, or of all evaluations in it, anew from their answers.
+
+    Raises:
+        UserError: there is none.
+        RunFailed: a score below its limit.
+    """
+    limits = [_limit(text) for text in fail_below]
+    folders = evaluation_folders(path)
+    systems = read_systems(folders)
+    for system in systems:
+        system.folder.write_scores(system.name)
+    _show(path, systems, metric)
+    _check_limits(limits, systems)
+
+
+def show_comparison(a: str, b: str, *, metric: str = "em") -> None:
+    """Two evaluations, or two systems of them, question by question.
+
+    Raises:
+        UserError: nothing to compare.
+    """
+    results, notes = compare(system_pairs(a, b), metric)
+    console().print(comparison_sheet(results, notes, metric).rich())
 
 
 def _policy_for(source: str, files: Sequence[str], settings: Sequence[str], recipe: str | None) -> Policy:
@@ -75,10 +131,18 @@ def _policy_for(source: str, files: Sequence[str], settings: Sequence[str], reci
 
 
 def _default_folder(policy: Policy, source: str, files: Sequence[str]) -> Path:
-    name = "+".join(re.split(r"\.jsonl?|\.parquet", Path(file).name)[0] for file in files) or "test"
+    """Always the same for the same command, which then goes on."""
+    name = "+".join(_set_name(file) for file in files) or "test"
     if policy.folder is not None:
         return policy.folder / "evaluation" / name
     return Path("evaluations") / f"{Path(source).name}-{name}"
+
+
+def _set_name(file: str) -> str:
+    path = Path(file)
+    stem = re.split(r"\.jsonl?|\.parquet|\.csv", path.name)[0]
+    # Files of that name lie in a folder that says which they are.
+    return path.parent.name if stem == "questions" and path.parent.name else stem
 
 
 def _trained_on(policy: Policy, questions: Sequence[Question]) -> list[str]:
@@ -94,54 +158,89 @@ def _trained_on(policy: Policy, questions: Sequence[Question]) -> list[str]:
     return [f"{shared} of {len(questions)} questions may have been trained on"] if shared else []
 
 
-def _score_all(policy: Policy, parts: Parts, folder: Path) -> None:
-    settings = policy.recipe.evaluation
-    agent = build_agent(parts, build_sampler(policy.recipe, parts.model))
-    ways = {"greedy" if settings.temperature == 0 else "sampled": settings.temperature}
-    if settings.greedy:
-        ways["greedy"] = 0.0
-    folder.mkdir(parents=True, exist_ok=True)
-    write_recipe(policy.recipe, folder / "recipe.yaml")
-    grader = getattr(policy.recipe.reward, "grader", "squad")
-    comparable = policy.recipe.data.comparable
-    summary: dict[str, Any] = {"model": policy.recipe.model, "grader": grader, "comparable": comparable}
-    texts = []
-    for way, temperature in ways.items():
-        with _bar() as bar:
-            task = bar.add_task(way, total=len(parts.test))
-            trajectories = evaluate(
-                agent,
-                parts.test,
-                SamplingParams(temperature, policy.recipe.sampling.top_p, policy.recipe.sampling.top_k),
-                seed=settings.seed,
-                batch=settings.batch,
-                progress=lambda done, bar=bar, task=task: bar.advance(task, done),  # type: ignore[misc]
-            )
-        parts.reward(trajectories)
-        scores = score(trajectories, grader)
-        write_rollouts(folder / f"rollouts-{way}.jsonl.zst", trajectories)
-        write_jsonl(folder / f"scores-{way}.jsonl", score_rows(trajectories, scores))
-        lines = summarise(scores)
-        summary[way] = {line.name: line.as_json() for line in lines}
-        title = _title(way, temperature, settings.seed, grader)
-        texts.append(f"{title}\n\n{markdown_table(lines, comparable=comparable)}")
-        _show(lines, title, comparable)
-    with write_atomically(folder / "table.md") as out:
-        out.write("\n".join(texts).encode())
-    with write_atomically(folder / "summary.json") as out:
-        out.write((json.dumps(summary, indent=2, ensure_ascii=False) + "\n").encode())
+def _answer(plan: Plan, folder: EvaluationFolder, recipe: Recipe) -> None:
+    if recipe.retriever.kind not in _COSTS_MONEY and folder.recall() is None:
+        folder.write_recall(recall_of_questions(plan.retriever, plan.questions, recipe.limits.k))
+    reward = Reward(recipe.reward)
+    try:
+        for run in plan.runs():
+            with _bar(run.name, len(plan.questions) * run.samples) as progress:
+                run_system(
+                    folder,
+                    run,
+                    plan.questions,
+                    reward=reward,
+                    progress=progress,
+                    max_failed_share=recipe.trainer.max_failed_share,
+                )
+    except KeyboardInterrupt:
+        raise RunStopped(f"stopped; what is answered is in {folder.path}, and the same command goes on") from None
 
 
-def _title(way: str, temperature: float, seed: int, grader: str) -> str:
-    how = "greedy" if way == "greedy" else f"sampled at T = {temperature:g}, seed {seed}"
-    return f"{how}; grader {grader}; 95 % bootstrap intervals"
+def _show(path: Path, systems: Sequence[SystemScores], metric: str = "em") -> None:
+    out = console()
+    made = write_tables(path, systems, metric)
+    # Of several systems the terminal has room for two tables; the files hold the others.
+    for sheet in made[:2] if len(systems) > 1 else made:
+        out.print(sheet.rich())
+    failed = sum(line.failed for system in systems for line in system.lines if line.name != AVERAGE)
+    if failed:
+        out.print(f"{failed} answers failed and are not in the scores; the same command tries them again")
+    out.print(f"answers, scores and tables (md, tex, html): {path}", soft_wrap=True)
 
 
-def _show(lines: Sequence[SetScores], title: str, comparable: bool) -> None:
-    console().print(rich_table(lines, title=title, comparable=comparable))
+# Limits for CI --------------------------------------------------------------------------------------------------------
 
 
-def _bar() -> Progress:
+def _limit(text: str) -> tuple[str | None, str | None, str, float]:
+    """(system, set, metric, limit) of ``[[SYSTEM:]SET:]METRIC=NUMBER``."""
+    name, equals, number = text.partition("=")
+    *where, metric = name.split(":")
+    try:
+        value = float(number)
+    except ValueError:
+        value = float("nan")
+    if not equals or metric not in METRICS or len(where) > 2 or value != value:
+        raise UserError(f"--fail-below {text}: write em=0.30 or SET:f1=0.2 or SYSTEM:SET:em=0.1 ({', '.join(METRICS)})")
+    system = where[0] if len(where) == 2 else None
+    return system, where[-1] if where else None, metric, value
+
+
+def _check_limits(limits: Sequence[tuple[str | None, str | None, str, float]], systems: Sequence[SystemScores]) -> None:
+    below = []
+    for wanted_system, wanted_set, metric, limit in limits:
+        checked = 0
+        for system in systems:
+            if wanted_system not in (None, system.name, system.label):
+                continue
+            line = _line_of(system, wanted_set)
+            if line is None:
+                continue
+            checked += 1
+            interval = line.metrics[metric]
+            if interval is None or line.pending:
+                below.append(f"{system.label}, {line.name}: {metric} isn't known yet")
+            elif interval.mean < limit:
+                below.append(f"{system.label}, {line.name}: {metric} {interval.mean:.3f} is below {limit:g}")
+        if not checked:
+            raise UserError(f"--fail-below: nothing here is called {wanted_system or ''}:{wanted_set or ''}")
+    if below:
+        raise RunFailed("; ".join(below))
+
+
+def _line_of(system: SystemScores, name: str | None) -> Any:
+    if name is None:
+        return system.lines[-1]  # the average, or the only set
+    return next((line for line in system.lines if line.name == name), None)
+
+
+@contextmanager
+def _bar(name: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar, on a terminal."""
     out = console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=out, disable=not out.is_terminal, transient=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(
+        *columns, TimeRemainingColumn(), console=out, disable=not out.is_terminal, transient=True
+    ) as progress:
+        task = progress.add_task(name, total=total)
+        yield lambda count: progress.advance(task, count)

@@ -29,8 +29,8 @@ from sleuth.types import Question
 SETTINGS = "evaluation.json"
 SCHEMA = "sleuth.evaluation/1"
 _RETRIEVAL = "retrieval.jsonl"
-_GROWS = ("systems", "note")
-"""What a later call may add to; everything else must stay."""
+_GROWS = ("systems", "prices")
+"""What a later call may add to or change; everything else must stay."""
 
 
 @dataclass(frozen=True, slots=True)

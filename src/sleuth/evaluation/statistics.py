@@ -49,12 +49,17 @@ def macro_average(
     Raises:
         ValueError: no groups, or one without values.
     """
+    means = macro_means(groups, seed=seed, resamples=resamples)
+    mean = float(np.mean([np.mean(values) for values in groups.values()]))
+    return _interval(mean, means, level, sum(len(values) for values in groups.values()))
+
+
+def macro_means(groups: Mapping[str, Sequence[float]], *, seed: int = 0, resamples: int = RESAMPLES) -> np.ndarray:
+    """(resamples,) the resampled values of :func:`macro_average`; raises what that raises."""
     if not groups:
         raise ValueError("no groups to average")
     rng = np.random.default_rng(seed)
-    means = np.mean([_resampled_means(groups[name], rng, resamples) for name in sorted(groups)], axis=0)
-    mean = float(np.mean([np.mean(values) for values in groups.values()]))
-    return _interval(mean, means, level, sum(len(values) for values in groups.values()))
+    return np.mean([_resampled_means(groups[name], rng, resamples) for name in sorted(groups)], axis=0)
 
 
 def paired_difference(

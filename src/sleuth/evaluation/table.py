@@ -1,12 +1,14 @@
-"""Scores by data source, for the terminal and for Markdown."""
+"""Scores by data source, with intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sleuth.evaluation.recall import Evidence
 from sleuth.evaluation.score import Score
+from sleuth.evaluation.sheet import Sheet
 from sleuth.evaluation.statistics import Interval, bootstrap_interval, macro_average
 from sleuth.types import Status
 
@@ -17,7 +19,6 @@ AVERAGE = "average"
 NOT_COMPARABLE = "Not comparable with published figures: training saw rows of a benchmark's development split."
 
 METRICS = ("em", "f1", "cover_em")
-_HEADER = ["set", "n", "EM", "F1", "cover-EM", "format", "searches", "no answer", "truncated", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +26,12 @@ class SetScores:
     """The scores of one data source, or their average.
 
     Attributes:
-        n: questions that count; ``failed`` ones are left out of everything else.
+        n: questions that count; ``failed`` answers are left out of everything else.
         metrics: ``em``, ``f1``, ``cover_em`` with 95 % intervals; None where no question counts.
-        format: share of well-formed rollouts. ``searches``: mean of a rollout.
+        format: share of well-formed rollouts. ``searches``, ``tokens_in``, ``tokens_out``, ``seconds``: means of an
+            answer; None where it wasn't noted.
+        recall, found: means by kind of evidence, see :class:`sleuth.evaluation.score.Score`.
+        pending: answers that are still to come.
     """
 
     name: str
@@ -38,61 +42,126 @@ class SetScores:
     no_answer: int
     truncated: int
     failed: int
+    recall: dict[str, float] = field(default_factory=dict)
+    found: dict[str, float] = field(default_factory=dict)
+    tokens_in: float | None = None
+    tokens_out: float | None = None
+    seconds: float | None = None
+    pending: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """Plain numbers; an interval is ``{"mean", "low", "high"}``."""
         out: dict[str, Any] = {"n": self.n}
         for name, interval in self.metrics.items():
             out[name] = {"mean": interval.mean, "low": interval.low, "high": interval.high} if interval else None
-        for name in ("format", "searches", "no_answer", "truncated", "failed"):
+        for name in ("format", "searches", "no_answer", "truncated", "failed", "pending", "recall", "found"):
             out[name] = getattr(self, name)
+        for name in ("tokens_in", "tokens_out", "seconds"):
+            if getattr(self, name) is not None:
+                out[name] = getattr(self, name)
         return out
 
 
-def summarise(scores: Sequence[Score], *, seed: int = 0) -> list[SetScores]:
-    """A line for each data source, in order of first appearance, and their macro average when there are several.
+def summarise(scores: Sequence[Score], *, seed: int = 0, expected: Mapping[str, int] | None = None) -> list[SetScores]:
+    """A line for each data source, and their macro average when there are several.
 
-    In the average every data source weighs the same; its ``n`` and counts are sums.
+    In the average every data source weighs the same; its ``n`` and counts are sums. Several samples of a question count
+    as their mean, so that intervals are over questions.
+
+    Args:
+        expected: answers of each source that there are to be, for sources without any too; what isn't there is
+            ``pending``. It decides the order of the lines; otherwise that is the order of first appearance.
     """
-    by_source: dict[str, list[Score]] = {}
+    by_source: dict[str, list[Score]] = {name: [] for name in expected or {}}
     for row in scores:
         by_source.setdefault(row.data_source or "questions", []).append(row)
-    lines = [_line(name, rows, seed) for name, rows in by_source.items()]
+    wanted = expected or {}
+    lines = [_line(name, rows, seed, max(wanted.get(name, 0) - len(rows), 0)) for name, rows in by_source.items()]
     return [*lines, _average(lines, by_source, seed)] if len(lines) > 1 else lines
+
+
+def scores_sheet(
+    lines: Sequence[SetScores], *, title: str = "", comparable: bool = True, k: int | None = None
+) -> Sheet:
+    """All of ``lines``; a column that none of them has anything for is left out."""
+    columns: list[tuple[str, Callable[[SetScores], str]]] = [
+        ("set", lambda line: line.name),
+        ("n", lambda line: f"{line.n:,}"),
+        ("EM", lambda line: shown(line.metrics["em"])),
+        ("F1", lambda line: shown(line.metrics["f1"])),
+        ("cover-EM", lambda line: shown(line.metrics["cover_em"])),
+    ]
+    if any(line.recall for line in lines):
+        columns.append((f"recall@{k}" if k else "recall@k", lambda line: evidence_cell(line.recall)))
+    if any(line.found for line in lines):
+        columns.append(("found", lambda line: evidence_cell(line.found)))
+    columns += [("format", lambda line: f"{line.format:.2f}"), ("searches", lambda line: f"{line.searches:.2f}")]
+    for name, header, digits in (("tokens_in", "read", 0), ("tokens_out", "written", 0), ("seconds", "seconds", 2)):
+        if any(getattr(line, name) is not None for line in lines):
+            columns.append((header, lambda line, name=name, digits=digits: _number(getattr(line, name), digits)))  # type: ignore[misc]
+    columns += [
+        ("no answer", lambda line: str(line.no_answer)),
+        ("truncated", lambda line: str(line.truncated)),
+        ("failed", lambda line: str(line.failed)),
+    ]
+    if any(line.pending for line in lines):
+        columns.append(("to come", lambda line: str(line.pending)))
+    return Sheet(
+        title,
+        [header for header, _ in columns],
+        [[cell(line) for _, cell in columns] for line in lines],
+        bold=frozenset(number for number, line in enumerate(lines) if line.name == AVERAGE),
+        notes=() if comparable else (NOT_COMPARABLE,),
+    )
 
 
 def markdown_table(lines: Sequence[SetScores], *, comparable: bool = True) -> str:
     """A Markdown table; says so when its figures can't be compared with published ones."""
-    rows = [_HEADER, ["---", *["--:"] * (len(_HEADER) - 1)], *map(_cells, lines)]
-    text = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
-    return f"{text}\n" if comparable else f"{text}\n\n{NOT_COMPARABLE}\n"
+    return scores_sheet(lines, comparable=comparable).markdown()
 
 
 def rich_table(lines: Sequence[SetScores], *, title: str | None = None, comparable: bool = True) -> Table:
     """The same for the terminal."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, caption=None if comparable else NOT_COMPARABLE, box=box.SIMPLE_HEAD, pad_edge=False)
-    for column, name in enumerate(_HEADER):
-        table.add_column(name, justify="left" if column == 0 else "right", no_wrap=True)
-    for line in lines:
-        table.add_row(*_cells(line), end_section=False, style="bold" if line.name == AVERAGE else None)
-    return table
+    return scores_sheet(lines, title=title or "", comparable=comparable).rich()
 
 
-def _line(name: str, rows: Sequence[Score], seed: int) -> SetScores:
+def shown(interval: Interval | None) -> str:
+    """A mean and its interval, as every table writes them."""
+    return f"{interval.mean:.3f} [{interval.low:.3f}, {interval.high:.3f}]" if interval else "–"
+
+
+def evidence_cell(means: Mapping[str, float]) -> str:
+    """Recall with what it is measured by: ``0.54 titles``."""
+    return ", ".join(f"{mean:.2f} {kind}" for kind, mean in means.items()) or "–"
+
+
+def by_question(rows: Iterable[Score], metric: str) -> dict[str, float]:
+    """The mean over the counted samples of each question."""
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        if row.scored:
+            values.setdefault(row.question or row.id, []).append(getattr(row, metric))
+    return {question: sum(listed) / len(listed) for question, listed in values.items()}
+
+
+def _line(name: str, rows: Sequence[Score], seed: int, pending: int) -> SetScores:
     counted = [row for row in rows if row.scored]
-    metrics = {m: bootstrap_interval(_values(counted, m), seed=seed) if counted else None for m in METRICS}
+    values = {m: list(by_question(counted, m).values()) for m in METRICS}
     return SetScores(
         name=name,
-        n=len(counted),
-        metrics=metrics,
+        n=len(values["em"]),
+        metrics={m: bootstrap_interval(values[m], seed=seed) if counted else None for m in METRICS},
         format=_mean(row.format_valid for row in counted),
         searches=_mean(row.searches for row in counted),
         no_answer=sum(row.status is Status.NO_ANSWER for row in rows),
         truncated=sum(row.status is Status.TRUNCATED for row in rows),
         failed=len(rows) - len(counted),
+        recall=_by_evidence(rows, "recall"),
+        found=_by_evidence(counted, "found"),
+        tokens_in=_known_mean(row.tokens_in for row in counted),
+        tokens_out=_known_mean(row.tokens_out for row in counted),
+        seconds=_known_mean(row.seconds for row in counted),
+        pending=pending,
     )
 
 
@@ -100,7 +169,9 @@ def _average(lines: Sequence[SetScores], by_source: dict[str, list[Score]], seed
     counted = {name: rows for name, all_rows in by_source.items() if (rows := [r for r in all_rows if r.scored])}
     with_rows = [line for line in lines if line.n]
     metrics = {
-        m: macro_average({name: _values(rows, m) for name, rows in counted.items()}, seed=seed) if counted else None
+        m: macro_average({name: list(by_question(rows, m).values()) for name, rows in counted.items()}, seed=seed)
+        if counted
+        else None
         for m in METRICS
     }
     return SetScores(
@@ -112,11 +183,24 @@ def _average(lines: Sequence[SetScores], by_source: dict[str, list[Score]], seed
         no_answer=sum(line.no_answer for line in lines),
         truncated=sum(line.truncated for line in lines),
         failed=sum(line.failed for line in lines),
+        tokens_in=_known_mean(line.tokens_in for line in with_rows),
+        tokens_out=_known_mean(line.tokens_out for line in with_rows),
+        seconds=_known_mean(line.seconds for line in with_rows),
+        pending=sum(line.pending for line in lines),
     )
 
 
-def _values(rows: Iterable[Score], metric: str) -> list[float]:
-    return [getattr(row, metric) for row in rows]
+def _by_evidence(rows: Iterable[Score], name: str) -> dict[str, float]:
+    values: dict[Evidence, list[float]] = {}
+    for row in rows:
+        if row.evidence is not None and getattr(row, name) is not None:
+            values.setdefault(row.evidence, []).append(getattr(row, name))
+    return {kind.value: _mean(values[kind]) for kind in Evidence if kind in values}
+
+
+def _known_mean(values: Iterable[float | None]) -> float | None:
+    listed = [value for value in values if value is not None]
+    return _mean(listed) if listed else None
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -124,18 +208,5 @@ def _mean(values: Iterable[float]) -> float:
     return sum(listed) / len(listed) if listed else 0.0
 
 
-def _cells(line: SetScores) -> list[str]:
-    return [
-        line.name,
-        f"{line.n:,}",
-        *(_interval(line.metrics[m]) for m in METRICS),
-        f"{line.format:.2f}",
-        f"{line.searches:.2f}",
-        str(line.no_answer),
-        str(line.truncated),
-        str(line.failed),
-    ]
-
-
-def _interval(interval: Interval | None) -> str:
-    return f"{interval.mean:.3f} [{interval.low:.3f}, {interval.high:.3f}]" if interval else "–"
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}"
