@@ -387,7 +387,7 @@ PREDICTIONS = [
 def test_predictions_are_graded_by_both_graders(sleuth, tmp_path):
     code, out, _ = sleuth("grade", write_rows(tmp_path / "p.jsonl", *PREDICTIONS))
     assert code == 0
-    assert "2 rows, 1 without a prediction" in out
+    assert "2 rows: 1 answered, 1 unanswered, 0 truncated, 0 failed" in out
     assert [line.split()[:2] for line in out.splitlines()[-2:]] == [["squad", "0.5000"], ["robust", "0.5000"]]
 
 

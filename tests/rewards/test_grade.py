@@ -43,9 +43,47 @@ def test_a_number_is_graded_as_its_text_and_stays_a_number(predictions):
 def test_summary_counts_every_row(predictions):
     summary = GradeSummary()
     list(grade_file(predictions(ROWS), summary))
-    assert (summary.rows, summary.unanswered) == (4, 1)
+    assert summary.rows == summary.scored == 4
+    assert summary.outcomes == {"answered": 3, "unanswered": 1, "truncated": 0, "failed": 0}
     assert summary.means["squad"] == {"em": 0.25, "f1": pytest.approx(0.45), "cover_em": 0.5}
     assert summary.as_dict()["robust"]["em"] == 0.25
+
+
+def test_unanswered_truncated_and_failed_are_told_apart(predictions):
+    base = {"golden_answers": ["Paris"], "prediction": "Paris"}
+    rows = [
+        base | {"id": "1", "status": "answered"},
+        base | {"id": "2", "status": "no_answer", "prediction": None},
+        base | {"id": "3", "status": "truncated", "prediction": "Paris"},
+        base | {"id": "4", "status": "retriever_failed", "prediction": None},
+        base | {"id": "5", "status": "failed"},
+    ]
+    summary = GradeSummary()
+    graded = list(grade_file(predictions(rows), summary))
+    assert summary.outcomes == {"answered": 1, "unanswered": 1, "truncated": 1, "failed": 2}
+    assert (summary.rows, summary.scored) == (5, 3)
+    assert summary.means["squad"]["em"] == pytest.approx(1 / 3)  # a failed row is neither right nor wrong
+    assert [row["squad"] and row["squad"]["em"] for row in graded] == [1.0, 0.0, 0.0, None, None]
+    with pytest.raises(UserError, match="\"status\" is 'lost'"):
+        list(grade_file(predictions([base | {"id": "1", "status": "lost"}])))
+    with pytest.raises(UserError, match="answered, but there is no prediction"):
+        list(grade_file(predictions([base | {"id": "1", "status": "answered", "prediction": None}])))
+
+
+def test_saved_rollouts_are_graded_and_compat_reads_their_whole_text(predictions):
+    prompt = "answer between <answer> and </answer>, as in <answer> Beijing </answer>. Question: capital?"
+    rollout = {
+        "schema": "sleuth.rollout/1",
+        "id": "q",
+        "question": "capital?",
+        "golden_answers": ["Beijing"],
+        "answer": None,
+        "status": "no_answer",
+        "spans": [{"kind": "prompt", "text": prompt}, {"kind": "policy", "text": "I have no idea."}],
+    }
+    graders = ["squad", "robust", "search-r1-compat"]
+    (row,) = grade_file(predictions([rollout]), graders=graders)
+    assert [row[grader]["em"] for grader in graders] == [0.0, 0.0, 1.0]
 
 
 def test_graded_file_can_be_graded_again(predictions):

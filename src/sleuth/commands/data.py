@@ -7,35 +7,65 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
 from sleuth.commands.folders import check_output_file
 from sleuth.commands.terminal import console
 from sleuth.errors import UserError
+from sleuth.jsonl import write_atomically, write_jsonl
+
+if TYPE_CHECKING:
+    from sleuth.commands.judge import JudgeChoice
 
 _FINDINGS_SHOWN = 20
 
 
-def grade(path: str, *, as_json: bool) -> None:
-    """Grade a file of predictions: rows with ``as_json`` (the summary on stderr), a table without.
+def grade(
+    path: str, *, compat: bool, judge: JudgeChoice | None, output: Path | None, as_json: bool, force: bool = False
+) -> None:
+    """Grade a file of predictions or saved rollouts: rows with ``as_json`` (the summary on stderr), a table without.
+
+    Args:
+        compat: grade as the field's first tables did, too.
+        judge: ask a language model, too.
+        output: write the graded rows there, and beside it, with a judge, ``.judge.json``: what it was asked.
 
     Raises:
-        UserError: names file, line and field.
+        UserError: names file, line and field, or what is wrong with the endpoint.
     """
+    from sleuth.commands.judge import ask_judge
     from sleuth.rewards.grade import GradeSummary, grade_file
+    from sleuth.rewards.graders import GRADERS
+    from sleuth.rewards.search_r1_compat import SEARCH_R1_COMPAT, evaluation_grader
 
+    if output is not None:
+        check_output_file(output, force=force)
+    names = [*GRADERS, *([SEARCH_R1_COMPAT.name] if compat else [])]
     summary = GradeSummary()
-    rows = list(grade_file(path, summary))  # all of them first: a broken row leaves no half of an output behind
+    rows = list(grade_file(path, summary, names))  # all of them first: a broken row leaves no half of an output behind
+    judged = ask_judge(path, rows, judge) if judge is not None else None
     if as_json:
         sys.stdout.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    if output is not None:
+        write_jsonl(output, rows)
+        if judged is not None:
+            with write_atomically(output.with_name(f"{output.name}.judge.json")) as record:
+                record.write((json.dumps(judged.record, indent=2, ensure_ascii=False) + "\n").encode())
     table = Table("grader", "EM", "F1", "cover-EM", box=None, pad_edge=False)
     for grader, means in summary.means.items():
-        table.add_row(grader, *(f"{means[name]:.4f}" for name in ("em", "f1", "cover_em")))
+        table.add_row(evaluation_grader(grader).label, *(f"{means[name]:.4f}" for name in ("em", "f1", "cover_em")))
     out = console(stderr=as_json)
-    out.print(f"{summary.rows:,} rows, {summary.unanswered:,} without a prediction")
+    n = summary.outcomes
+    left_out = ", which are left out" if n["failed"] else ""
+    out.print(
+        f"{summary.rows:,} rows: {n['answered']:,} answered, {n['unanswered']:,} unanswered, {n['truncated']:,} "
+        f"truncated, {n['failed']:,} failed{left_out}"
+    )
     out.print(table)
+    for line in judged.lines if judged is not None else []:
+        out.print(line, soft_wrap=True)
 
 
 def check(source: str, *, as_json: bool) -> int:

@@ -39,11 +39,18 @@ class Grader:
     Attributes:
         normalize: text to normal form, whose tokens stand between single spaces.
         same: whether two texts are the same answer; True wherever their normal forms are equal and not empty.
+        note: what has to stand wherever its scores do.
     """
 
     name: str
     normalize: Callable[[str], str]
     same: Callable[[str, str], bool]
+    note: str = ""
+
+    @property
+    def label(self) -> str:
+        """Its name with its note, for titles."""
+        return f"{self.name} ({self.note})" if self.note else self.name
 
     def grade(self, prediction: str | None, golds: Any) -> Grade:
         """All three scores at once."""

@@ -1,0 +1,125 @@
+"""A language model's verdicts on graded rows, for `sleuth grade --judge`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from sleuth.errors import UserError
+from sleuth.evaluation.judge import PROMPT, Agreement, Judge, ToJudge, agreement
+from sleuth.evaluation.statistics import Interval
+from sleuth.recipes.yaml_text import YamlError, parse_yaml
+from sleuth.rewards.answers import golden_answers
+from sleuth.rewards.graders import GRADERS
+from sleuth.samplers.openai_compatible import EndpointSettings, OpenAIWriter
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeChoice:
+    """Which model judges. ``prompt``: a file with another instruction; ``settings``: of the endpoint, field=value."""
+
+    model: str
+    endpoint: str
+    prompt: Path | None = None
+    settings: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """``lines`` for people; ``record``: model, prompt, endpoint, what was used, agreement with EM by each grader."""
+
+    lines: list[str]
+    record: dict[str, Any]
+
+
+def ask_judge(path: str, rows: list[dict[str, Any]], choice: JudgeChoice) -> Judged:
+    """Put ``judge`` into the graded rows that didn't fail.
+
+    Raises:
+        UserError: a row without a question, a wrong setting, an endpoint that refuses for good.
+    """
+    settings = _endpoint(choice)
+    writer = OpenAIWriter(settings)
+    judge = Judge(writer, choice.model, _prompt(choice))
+    scored = [row for row in rows if row["squad"] is not None]
+    verdicts = judge.judge([_to_judge(row, path) for row in scored])
+    asked = judge.settings()
+    for row, verdict in zip(scored, verdicts, strict=True):
+        row["judge"] = {
+            "correct": verdict.correct,
+            "said": verdict.said,
+            "problem": verdict.problem,
+            "model": choice.model,
+            "prompt_sha256": asked["prompt_sha256"],
+        }
+    found = {grader: agreement([row[grader]["em"] for row in scored], verdicts) for grader in GRADERS}
+    tally = writer.tally
+    used = {"messages": tally.messages, "tokens_in": tally.tokens_in, "tokens_out": tally.tokens_out}
+    cost = settings.cost(tally.tokens_in, tally.tokens_out)
+    record = {**asked, "endpoint": settings.url, **used, "cost": cost}
+    record |= {"agreement": {grader: one.as_dict() for grader, one in found.items()}}
+    problem = next((verdict.problem for verdict in verdicts if verdict.problem), None)
+    price = "" if cost is None else f", cost {cost:.4f}"
+    lines = [
+        f"judge {choice.model} at {settings.url}, greedy; prompt SHA-256 {asked['prompt_sha256'][:16]}…",
+        *_agreement_lines(found, problem),
+        f"  {tally.messages:,} messages, {tally.tokens_in:,} tokens read, {tally.tokens_out:,} written{price}",
+    ]
+    return Judged(lines, record)
+
+
+def _agreement_lines(found: dict[str, Agreement], problem: str | None) -> list[str]:
+    lines: list[str] = []
+    for grader, one in found.items():
+        if one.share is None or one.accuracy is None:
+            return [f"  no verdict at all ({problem or 'no row to judge'})"]
+        if not lines:
+            lines.append(f"  correct: {_interval(one.accuracy)}; no verdict on {one.no_verdict:,} rows")
+        kappa = "–" if one.kappa is None else f"{one.kappa:.2f}"
+        lines.append(
+            f"  agrees with EM by {grader} on {_interval(one.share)}, kappa {kappa}: right by both {one.both:,}, by "
+            f"neither {one.neither:,}, by the judge alone {one.judge_only:,}, by EM alone {one.em_only:,}"
+        )
+    return lines
+
+
+def _interval(interval: Interval) -> str:
+    return f"{interval.mean:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
+
+
+def _to_judge(row: dict[str, Any], path: str) -> ToJudge:
+    if not isinstance(row.get("question"), str):
+        raise UserError(f'{path}: row "{row["id"]}" has no "question", which a judge has to read')
+    prediction = row["prediction"] if row.get("status", "answered") == "answered" else None
+    said = None if prediction is None else str(prediction)
+    return ToJudge(str(row["id"]), row["question"], golden_answers(row["golden_answers"]), said)
+
+
+def _prompt(choice: JudgeChoice) -> str:
+    return PROMPT if choice.prompt is None else choice.prompt.read_text(encoding="utf-8").strip()
+
+
+def _endpoint(choice: JudgeChoice) -> EndpointSettings:
+    try:
+        given = _fields(choice.settings)
+        return EndpointSettings.model_validate({**given, "url": choice.endpoint, "model": choice.model})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UserError(f"the judge's endpoint: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def _fields(settings: Sequence[str]) -> dict[str, Any]:
+    given = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals:
+            raise UserError(f"--judge-set {setting}: write field=value, such as concurrency=8")
+        try:
+            given[name.strip()] = parse_yaml(text)
+        except YamlError as error:
+            raise UserError(f"--judge-set {setting}: the value is not YAML ({error})") from None
+    return given
