@@ -246,13 +246,39 @@ def ask(
 
 @app.command()
 def grade(
-    file: Annotated[str, typer.Argument(metavar="FILE", help='JSONL rows of "id", "prediction", "golden_answers".')],
+    file: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help='JSONL rows of "id", "prediction", "golden_answers"; or saved rollouts.'),
+    ],
+    compat: Annotated[
+        bool, typer.Option("--compat", help="Grade as the field's first tables did too, faults included.")
+    ] = False,
+    judge: Annotated[
+        str | None, typer.Option("--judge", metavar="MODEL", help="Ask this model too, at --endpoint.")
+    ] = None,
+    endpoint: Annotated[
+        str | None, typer.Option("--endpoint", metavar="URL", help="(judge) An OpenAI-compatible endpoint, with /v1.")
+    ] = None,
+    judge_prompt: Annotated[
+        Path | None, typer.Option("--judge-prompt", metavar="FILE", help="(judge) Another instruction.")
+    ] = None,
+    judge_set: Annotated[
+        list[str] | None,
+        typer.Option("--judge-set", metavar="FIELD=VALUE", help="(judge) Of the endpoint, such as concurrency=8."),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the rows there.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Grade any tool's predictions."""
     from sleuth.commands import data as command
+    from sleuth.commands.judge import JudgeChoice
 
-    command.grade(file, as_json=as_json)
+    if (judge is None) != (endpoint is None):
+        raise UserError("--judge MODEL and --endpoint URL go together")
+    choice = None
+    if judge is not None and endpoint is not None:
+        choice = JudgeChoice(judge, endpoint, judge_prompt, judge_set or [])
+    command.grade(file, compat=compat, judge=choice, output=output, as_json=as_json)
 
 
 @app.command()
