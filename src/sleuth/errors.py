@@ -1,5 +1,8 @@
 """Exceptions that the command line turns into one clear line."""
 
+INTERRUPTED = 130
+"""Exit code of what a signal stopped."""
+
 
 class UserError(Exception):
     """A wrong input: recipe key, file, row, model name.
@@ -16,3 +19,15 @@ class RunFailed(Exception):
 
 class RunStopped(Exception):
     """A run that a signal stopped, with a checkpoint to continue from; exit code 130."""
+
+
+class OtherProcess(Exception):
+    """This process of several ends because another one does, which says why.
+
+    Args:
+        code: exit code.
+    """
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"another process ended with exit code {code}")
+        self.code = code

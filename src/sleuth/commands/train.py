@@ -11,9 +11,10 @@ from rich.table import Table
 
 from sleuth.commands.folders import check_output_folder, check_writable, free_folder
 from sleuth.commands.terminal import console
-from sleuth.errors import RunFailed, RunStopped, UserError
+from sleuth.errors import INTERRUPTED, OtherProcess, RunFailed, RunStopped, UserError
 from sleuth.evaluation.table import AVERAGE, NOT_COMPARABLE
 from sleuth.recipes.loader import load_recipe
+from sleuth.recipes.schema import Recipe
 
 RUNS = Path("runs")
 _WARMSTART = "sleuth warmstart {recipe} {settings}"
@@ -27,31 +28,42 @@ def train(recipe: str, settings: Sequence[str], *, output: Path | None, resume: 
         UserError: a wrong recipe, a run folder that isn't empty or can't be written, or nothing to resume.
         RunStopped: interrupted; says how to go on.
     """
-    if resume:
-        folder = output or _run_to_resume(recipe)
-        if not (folder / "recipe.yaml").is_file():
-            raise UserError(f"{folder}: no run to resume (no recipe.yaml in it); name its folder with -o")
-        check_writable(folder)
-        loaded = load_recipe(folder / "recipe.yaml", settings)
-    else:
-        loaded = load_recipe(recipe, settings)
-        folder = output or free_folder(RUNS / loaded.name)
-        _check_run_folder(folder)
+    from sleuth.training.processes import Processes
     from sleuth.training.run import train as run_training
 
+    processes = Processes.join()
+    loaded, folder = processes.from_main(lambda: _loaded(recipe, settings, output, resume))
     try:
-        summary = run_training(loaded, folder, resume=resume)
+        summary = run_training(loaded, folder, resume=resume, processes=processes)
     except (RunFailed, RunStopped):
         write_report_of(folder)
         raise
     except KeyboardInterrupt:
+        if not processes.main:
+            raise OtherProcess(INTERRUPTED) from None
         begun = (folder / "recipe.yaml").is_file()
         further = f"`sleuth train {folder} --resume` goes on from its last checkpoint" if begun else "nothing was begun"
         raise RunStopped(f"interrupted; {further}") from None
+    if not processes.main:
+        return
     report = write_report_of(folder)
     print_summary(summary, folder)
     if report is not None:
         console().print(f"curves, alarms and every rollout: {report}")
+
+
+def _loaded(recipe: str, settings: Sequence[str], output: Path | None, resume: bool) -> tuple[Recipe, Path]:
+    """The recipe and the run's folder."""
+    if not resume:
+        loaded = load_recipe(recipe, settings)
+        folder = output or free_folder(RUNS / loaded.name)
+        _check_run_folder(folder)
+        return loaded, folder
+    folder = output or _run_to_resume(recipe)
+    if not (folder / "recipe.yaml").is_file():
+        raise UserError(f"{folder}: no run to resume (no recipe.yaml in it); name its folder with -o")
+    check_writable(folder)
+    return load_recipe(folder / "recipe.yaml", settings), folder
 
 
 def write_report_of(run: Path) -> Path | None:

@@ -20,28 +20,38 @@ class PromptSampler(Sampler[int]):
 
     Args:
         rows: number of rows of the training set, at least 1.
+        size: rows that the engine takes as a batch, if it takes more than prompts × group: the last row again.
     """
 
-    def __init__(self, rows: int, prompts: int, group: int, repeats: int, steps: int, seed: int):
+    def __init__(
+        self, rows: int, prompts: int, group: int, repeats: int, steps: int, seed: int, size: int | None = None
+    ):
         if rows < 1:
             raise ValueError("no rows")
         self.rows, self.prompts, self.group, self.repeats, self.steps = rows, prompts, group, repeats, steps
         self.seed = seed
+        self.size = size or prompts * group
+        self._orders: dict[int, list[int]] = {}
 
     def __len__(self) -> int:
-        return self.steps * self.prompts * self.group * self.repeats
+        return self.steps * self.size * self.repeats
 
     def __iter__(self) -> Iterator[int]:
-        stream = self._stream()
-        for _ in range(self.steps):
-            batch = [next(stream) for _ in range(self.prompts)]
+        for step in range(1, self.steps + 1):
+            batch = self.batch(step)
+            batch += batch[-1:] * (self.size - len(batch))
             for _ in range(self.repeats):
-                for row in batch:
-                    yield from [row] * self.group
+                yield from batch
 
-    def _stream(self) -> Iterator[int]:
-        passed = 0
-        while True:
+    def batch(self, step: int) -> list[int]:
+        """The prompts × group rows of a step, from 1."""
+        first = (step - 1) * self.prompts
+        return [self._row(n) for n in range(first, first + self.prompts) for _ in range(self.group)]
+
+    def _row(self, n: int) -> int:
+        """The ``n``-th prompt of the run."""
+        passed, place = divmod(n, self.rows)
+        if passed not in self._orders:
             order = np.random.default_rng(derive_seed(self.seed, "pass", passed)).permutation(self.rows)
-            yield from (int(row) for row in order)
-            passed += 1
+            self._orders = {p: o for p, o in self._orders.items() if p == passed - 1} | {passed: order.tolist()}
+        return self._orders[passed][place]

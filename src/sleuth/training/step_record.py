@@ -18,7 +18,8 @@ class MicroBatch:
     """What a pass of the loss worked on.
 
     Attributes:
-        rows: (B,) the rollouts' places in the batch as it was rolled out, which shuffling and sorting change.
+        rows: (B,) the rollouts' places in the batch as it was rolled out, which shuffling and sorting change; -1 for a
+            row that is none and fills the pass.
         kinds, turns: (B, T) of :func:`~sleuth.diagnostics.token_labels.token_labels`.
         logp: (B, T) as the loss saw it, before tokens that are not finite were dropped; no gradient.
         old_logp: (B, T) of the trainer's own pass over all rollouts, masked ones too; None when there was none, since
@@ -72,6 +73,34 @@ class StepRecord:
         """The norm of one update's gradient, before it is clipped."""
         self._gradients.append(norm)
 
+    def take(self) -> StepRecord:
+        """Everything collected, on the CPU, to be sent to another process; and forget it."""
+        taken = StepRecord(self._updates)
+        taken._drift, self._drift = self._drift, Drift()
+        taken._losses = [x.cpu() for x in self._losses]
+        taken._kls = [x.cpu() for x in self._kls]
+        taken._tokens, taken._dropped = self._tokens, self._dropped
+        taken._terms = {name: float(part) for name, part in self._terms.items()}
+        taken._gradients = self._gradients
+        for batch, policy in self._passes:
+            rows, kinds, turns, logp = (x.cpu() for x in (batch.rows, batch.kinds, batch.turns, batch.logp))
+            old = None if batch.old_logp is None else batch.old_logp.cpu()
+            taken._passes.append((MicroBatch(rows, kinds, turns, logp, old, batch.update), policy.cpu()))
+        self._start()
+        return taken
+
+    def absorb(self, other: StepRecord) -> None:
+        """Take over what another process collected of the same updates. Their gradients are the same."""
+        self._drift.absorb(other._drift)
+        self._losses += other._losses
+        self._kls += other._kls
+        self._tokens += other._tokens
+        self._dropped += other._dropped
+        for name, part in other._terms.items():
+            self._terms[name] = self._terms.get(name, 0.0) + part
+        self._gradients = self._gradients or other._gradients
+        self._passes += other._passes
+
     def flush(self) -> dict[str, float]:
         """Loss, terms (means over updates), largest gradient, KL and drift of the step; and forget it."""
         metrics: dict[str, float] = {
@@ -101,8 +130,7 @@ class StepRecord:
             old = new if batch.old_logp is None else batch.old_logp.float().cpu()
             used = policy.any(-1).tolist()
             for i, row in enumerate(batch.rows.tolist()):
-                trajectory = trajectories[row]
-                if trajectory.failed:
+                if row < 0 or (trajectory := trajectories[row]).failed:
                     continue
                 if batch.old_logp is not None or used[i]:
                     _write(trajectory, "old_logprobs", old[i])

@@ -2,9 +2,14 @@
 
 TRL gives the data loop, generation hooks, optimiser, accelerate, PEFT, checkpoints and trackers. Five of its methods
 are overridden: ``_generate_and_score_completions`` (keeps the rows, since ``rollout_func`` is given prompts only, and
-puts our advantages in before TRL shuffles), ``_prepare_inputs`` (counts the tokens of every optimiser step),
+puts our advantages in), ``_prepare_inputs`` (deals the rows to updates and passes, and counts the tokens of every
+optimiser step),
 ``_get_per_token_logps_and_entropies`` (leaves out what nobody reads), ``compute_loss`` and ``_get_grad_norm`` (notes
 that of every update). Written for TRL 1.16; ``tests/training/test_trl.py`` holds what this relies on.
+
+With several processes each rolls out its share of a batch's rows, and all get all trajectories. Credit, updates and
+denominators are those of the whole batch; a process then scores and trains the rows that it is dealt, whoever rolled
+them out. So the number of processes changes nothing but rounding.
 """
 
 from __future__ import annotations
@@ -27,16 +32,17 @@ from trl.trainer.utils import add_fused_lm_head, use_adapter
 from sleuth.agent.agent import SearchAgent
 from sleuth.diagnostics.behaviour import behaviour
 from sleuth.diagnostics.token_labels import ANSWER, token_labels
-from sleuth.errors import UserError
 from sleuth.objectives.aggregation import StepTotals
 from sleuth.objectives.compose import Objective
 from sleuth.objectives.credit import assign_credit
 from sleuth.objectives.tokens import Tokens
+from sleuth.objectives.zero_variance import rows_with_copies
 from sleuth.seeds import derive_seed
-from sleuth.training.micro_batches import at_rows, sorted_by_length
+from sleuth.training.micro_batches import PADDING, at_rows, deal, joined
+from sleuth.training.processes import Processes, whole_weights
 from sleuth.training.prompts import PromptSampler
 from sleuth.training.step_record import MicroBatch, StepRecord
-from sleuth.types import Question, SamplingParams, Trajectory
+from sleuth.types import Question, SamplingParams, Span, SpanKind, Trajectory
 
 
 class SearchGRPOTrainer(GRPOTrainer):
@@ -48,7 +54,9 @@ class SearchGRPOTrainer(GRPOTrainer):
         questions: training rows; the dataset that TRL sees holds their texts and numbers.
         updates_per_batch: optimiser updates made of one rollout batch.
         steps: rollout batches of the whole run.
+        prompts, group: a batch's questions, and rollouts of each.
         on_batch: called with the step's number and its trajectories as soon as these are rewarded.
+        processes: that share the work; all get the same arguments.
 
     Attributes:
         batch_metrics: of the batch in training, what its rollouts say.
@@ -71,7 +79,10 @@ class SearchGRPOTrainer(GRPOTrainer):
         params: SamplingParams,
         updates_per_batch: int,
         steps: int,
+        prompts: int,
+        group: int,
         on_batch: Callable[[int, Sequence[Trajectory]], None],
+        processes: Processes = Processes(),
         peft_config: Any = None,
         callbacks: list | None = None,
     ):
@@ -81,11 +92,24 @@ class SearchGRPOTrainer(GRPOTrainer):
         self._questions = list(questions)
         self._params = params
         self.updates_per_batch = updates_per_batch
-        self._group = args.num_generations or 1
+        self._group = group
         self.steps = steps
+        self.processes = processes
+        self._rows = PromptSampler(
+            rows=len(self._questions),
+            prompts=prompts,
+            group=group,
+            repeats=args.steps_per_generation or 1,
+            steps=steps,
+            seed=args.seed,
+            size=args.generation_batch_size,
+        )
         self.on_batch = on_batch
         self._trajectories: list[Trajectory] = []
-        self._pending: list[Question] = []
+        # What this process trains: its trajectories, their rows in the batch, and which of them each pass works on.
+        self._own: list[Trajectory] = []
+        self._own_rows: list[int] = []
+        self._passes: list[list[int]] = []
         self._scoring: Tensor | None = None
         self.record = StepRecord(updates_per_batch)
         self.batch_metrics: dict[str, float] = {}
@@ -97,7 +121,7 @@ class SearchGRPOTrainer(GRPOTrainer):
         )
         super().__init__(
             model=model,
-            reward_funcs=self._rewards_of_batch,
+            reward_funcs=self._rewards_of_own,
             args=args,
             train_dataset=dataset,
             processing_class=tokenizer,
@@ -108,8 +132,6 @@ class SearchGRPOTrainer(GRPOTrainer):
         if self._reference is not None:
             self._reference.to(self.accelerator.device)
             add_fused_lm_head(self._reference, temperature=self.temperature)
-        if self.accelerator.num_processes > 1:
-            raise UserError("training runs in one process for now; start it without torchrun or accelerate launch")
 
     # Rollouts -----------------------------------------------------------------------------------------------------
 
@@ -119,73 +141,111 @@ class SearchGRPOTrainer(GRPOTrainer):
         return self.state.global_step // self.updates_per_batch + 1
 
     def _get_train_sampler(self, dataset: Dataset | None = None) -> PromptSampler:
-        parts = self.args.steps_per_generation or 1
-        return PromptSampler(
-            rows=len(self._questions),
-            prompts=self.args.per_device_train_batch_size * parts // self._group,
-            group=self._group,
-            repeats=parts * self.num_iterations,
-            steps=self.steps,
-            seed=self.args.seed,
-        )
+        return self._rows
 
     def roll_out(self) -> dict[str, list]:
-        """Answer the pending rows and reward the answers; the tensors' raw material for TRL."""
-        step, n = self.batch_step, self._group
-        questions = self._pending
-        groups = [f"{step}.{i // n}.{q.id}" for i, q in enumerate(questions)]
-        self._trajectories = self.agent.answer(
-            questions,
-            self._params,
-            seeds=[derive_seed(self.args.seed, "rollout", step, i) for i in range(len(questions))],
-            ids=[f"{group}-{i % n}" for i, group in enumerate(groups)],
-            groups=groups,
-            step=step,
-        )
-        self._reward(self._trajectories)
+        """Answer the step's rows and reward the answers; of those that this process trains, TRL's raw material."""
+        step = self.batch_step
+        self._trajectories = self._answer(step, [self._questions[row] for row in self._rows.batch(step)])
         self.on_batch(step, self._trajectories)
+        self._deal(step)
         pad = self._tokenizer.pad_token_id
         # A rollout that ended before its first token, or failed, still needs a row: it is there and trains nothing.
         return {
-            "prompt_ids": [t.prompt_ids for t in self._trajectories],
-            "completion_ids": [t.completion_ids or [pad] for t in self._trajectories],
-            "logprobs": [t.completion_logprobs or [0.0] for t in self._trajectories],
-            "env_mask": [
-                [0] * max(len(t.completion_mask), 1) if t.failed else t.completion_mask or [0]
-                for t in self._trajectories
-            ],
+            "prompt_ids": [t.prompt_ids for t in self._own],
+            "completion_ids": [t.completion_ids or [pad] for t in self._own],
+            "logprobs": [t.completion_logprobs or [0.0] for t in self._own],
+            "env_mask": [_trained_tokens(t) or [0] for t in self._own],
         }
 
-    def _rewards_of_batch(self, prompts: list, completions: list, **columns: Any) -> list[float | None]:
-        return [t.reward for t in self._trajectories]
+    def _answer(self, step: int, questions: Sequence[Question]) -> list[Trajectory]:
+        """The batch's rewarded trajectories. Groups are rolled out and rewarded whole, if there are enough of them."""
+        n, processes = self._group, self.processes
+        groups = [f"{step}.{i // n}.{q.id}" for i, q in enumerate(questions)]
+        share = processes.share(len(questions) // n)
+        own = range(share.start * n, share.stop * n)
+        if len(questions) // n < processes.count:
+            share = processes.share(len(questions))
+            own = range(share.start, share.stop)
+        with processes.agreement(), whole_weights(self.model):
+            answers = self.agent.answer(
+                [questions[i] for i in own],
+                self._params,
+                seeds=[derive_seed(self.args.seed, "rollout", step, i) for i in own],
+                ids=[f"{groups[i]}-{i % n}" for i in own],
+                groups=[groups[i] for i in own],
+                step=step,
+            )
+            self._reward(answers)
+        return [t for part in processes.exchange(answers) for t in part]
+
+    def _deal(self, step: int) -> None:
+        """Which rollouts of the batch this process trains, pass by pass."""
+        rewards, groups, valid = self._rewards_of_batch()
+        row_of = list(range(len(self._trajectories)))
+        if self._objective.zero_variance == "copy":
+            row_of = rows_with_copies(rewards, groups, valid, seed=self._copies_seed(step)).tolist()
+        lengths = [len(self._trajectories[row].completion_ids) for row in row_of]
+        passes = deal(
+            lengths,
+            self.updates_per_batch,
+            self.args.per_device_train_batch_size,
+            self.processes.count,
+            derive_seed(self.args.seed, "shuffle", step),
+        )[self.processes.index]
+        places = [place for part in passes for place in part]
+        order = sorted(range(len(places)), key=lambda i: places[i])
+        number = {i: n for n, i in enumerate(order)}
+        size = self.args.per_device_train_batch_size
+        self._passes = [[number[k * size + i] for i in range(size)] for k in range(len(passes))]
+        self._own_rows = [PADDING if places[i] == PADDING else row_of[places[i]] for i in order]
+        nobody = Trajectory("", "", "", [], [Span(SpanKind.PROMPT, self._trajectories[0].prompt_ids)])
+        self._own = [nobody if row == PADDING else self._trajectories[row] for row in self._own_rows]
+
+    def _rewards_of_batch(self) -> tuple[Tensor, Tensor, Tensor]:
+        """(B,) each: rewards, groups and which rollouts are valid, of the whole batch."""
+        n = len(self._trajectories)
+        rewards = torch.tensor([t.reward or 0.0 for t in self._trajectories])
+        return rewards, torch.arange(n) // self._group, torch.tensor([not t.failed for t in self._trajectories])
+
+    def _copies_seed(self, step: int) -> int:
+        return derive_seed(self.args.seed, "copies", step)
+
+    def _rewards_of_own(self, prompts: list, completions: list, **columns: Any) -> list[float | None]:
+        return [t.reward for t in self._own]
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         step = self.batch_step
-        self._pending = [self._questions[row["row"]] for row in inputs]
-        # TRL shuffles the rows of a batch among its updates: by the step, so that a resumed run does the same.
-        torch.manual_seed(derive_seed(self.args.seed, "shuffle", step))
         out = super()._generate_and_score_completions(inputs)
+        if self.processes.count > 1:  # of groups that TRL takes for whole
+            for name in ("reward_std", "frac_reward_zero_std"):
+                self._metrics["train"].pop(name, None)
         device = out["completion_ids"].device
-        rewards = torch.tensor([t.reward or 0.0 for t in self._trajectories], device=device)
-        valid = torch.tensor([not t.failed for t in self._trajectories], device=device)
-        groups = torch.arange(len(self._trajectories), device=device) // self._group
-        mask = out["completion_mask"] * out["tool_mask"]
-        seed = derive_seed(self.args.seed, "copies", step)
-        credit = assign_credit(self._objective, rewards, groups, valid, mask, self._trajectories, seed=seed)
-        out["rollout_advantages"], out["advantages"] = credit.rollouts, credit.tokens
-        out["tool_mask"] = out["tool_mask"] * credit.kept[:, None]
-        kinds, turns = token_labels(self._trajectories, mask.size(1))
+        rewards, groups, valid = self._rewards_of_batch()
+        mask = _padded([_trained_tokens(t) for t in self._trajectories])
+        credit = assign_credit(
+            self._objective, rewards, groups, valid, mask, self._trajectories, seed=self._copies_seed(step)
+        )
+        columns = out["completion_ids"].size(1)
+        rows = torch.tensor(self._own_rows)
+        kept = _at(credit.kept, rows)
+        out["rollout_advantages"] = _at(credit.rollouts, rows).to(device)
+        advantages = _at(credit.tokens, rows)[:, :columns]
+        out["advantages"] = nn.functional.pad(advantages, (0, columns - advantages.size(1))).to(device)
+        out["tool_mask"] = out["tool_mask"] * kept[:, None].to(device)
+        kinds, turns = token_labels(self._own, columns)
         out["kinds"], out["turns"] = kinds.to(device), turns.to(device)
-        out["rows"] = torch.arange(len(self._trajectories), device=device)
+        out["rows"] = rows.to(device)
+        out["order"] = torch.arange(len(rows), device=device)
         if self._objective.needs_answers:
-            out["searches"] = torch.tensor([t.counts.get("searches", 0) for t in self._trajectories], device=device)
+            out["searches"] = torch.tensor([t.counts.get("searches", 0) for t in self._own], device=device)
         if self._objective.kl_coefficient:
             out["ref_per_token_logps"] = self._reference_log_probs(out)
         self.batch_metrics = behaviour(self._trajectories)
         self.batch_metrics["groups"] = len(self._trajectories) // self._group
         self.batch_metrics |= credit.statistics
-        self._trajectories = []
-        return at_rows(out, credit.rows)
+        self._trajectories, self._own = [], []
+        return out
 
     @torch.no_grad()
     def _reference_log_probs(self, batch: dict[str, Any]) -> Tensor:
@@ -208,14 +268,20 @@ class SearchGRPOTrainer(GRPOTrainer):
         parts = self._buffered_inputs
         if parts is None or parts is before:  # a part of the batch in work, or an evaluation
             return inputs
+        whole = joined(parts)
+        whole = at_rows(whole, whole["order"].argsort())  # TRL has shuffled them; the batch's own deal counts
+        parts[:] = [at_rows(whole, torch.tensor(numbers)) for numbers in self._passes]
         per_update = self.args.gradient_accumulation_steps
         for start in range(0, len(parts), per_update):
-            update = sorted_by_length(parts[start : start + per_update])
+            update = parts[start : start + per_update]
             totals = sum(
                 (StepTotals.of(p["tool_mask"] * p["completion_mask"], p["rollout_advantages"]) for p in update),
                 StepTotals(0, 0),
             )
-            parts[start : start + per_update] = [part | {"step_totals": totals} for part in update]
+            if self.processes.count > 1:
+                totals = totals.all_reduce(self.accelerator.device)
+            for part in update:
+                part["step_totals"] = totals
         return parts[self._step % len(parts)]
 
     def _get_per_token_logps_and_entropies(
@@ -263,7 +329,7 @@ class SearchGRPOTrainer(GRPOTrainer):
         if self._scoring is not None:
             return self._scoring[:, :columns].bool()
         policy = torch.zeros(rows, columns, dtype=torch.bool)
-        for row, trajectory in enumerate(self._trajectories):
+        for row, trajectory in enumerate(self._own):
             mask = trajectory.completion_mask
             policy[row, : len(mask)] = torch.tensor(mask, dtype=torch.bool)
         return policy
@@ -302,7 +368,8 @@ class SearchGRPOTrainer(GRPOTrainer):
             update=self.state.global_step % self.updates_per_batch + 1,
         )
         self.record.add(batch, tokens, result, entropy, loss)
-        # Our shares are of the whole step already. Engines that know of no such losses divide by the number of passes.
+        # Our shares are of the whole step already: what the engine makes a mean over processes and passes is a sum.
+        loss = loss * self.processes.count
         divided = not getattr(self, "loss_is_scaled_for_ga", False)
         return loss * self.current_gradient_accumulation_steps if divided else loss
 
@@ -310,6 +377,12 @@ class SearchGRPOTrainer(GRPOTrainer):
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
         self.record.add_gradient(float(norm))
         return norm
+
+    def gather_step(self) -> None:
+        """Bring what all processes found in the finished batch's updates together in the main one."""
+        if self.processes.count > 1:
+            for found in self.processes.collect(self.record.take()):
+                self.record.absorb(found)
 
     def flush_step_metrics(self) -> dict[str, float]:
         """Everything known of the finished batch, by the names of :mod:`sleuth.diagnostics.names`."""
@@ -333,6 +406,24 @@ class SearchGRPOTrainer(GRPOTrainer):
 
 def _rollout(prompts: list[str], trainer: Any) -> dict[str, Any]:
     return trainer.roll_out()
+
+
+def _trained_tokens(trajectory: Trajectory) -> list[int]:
+    """The completion's mask; all 0 for a failed rollout."""
+    return [0] * len(trajectory.completion_mask) if trajectory.failed else trajectory.completion_mask
+
+
+def _padded(masks: Sequence[Sequence[int]]) -> Tensor:
+    """(B, T) int64, T at least 1."""
+    out = torch.zeros(len(masks), max(1, *map(len, masks)), dtype=torch.long)
+    for row, mask in enumerate(masks):
+        out[row, : len(mask)] = torch.tensor(mask)
+    return out
+
+
+def _at(values: Tensor, rows: Tensor) -> Tensor:
+    """The rows (n,) of (B, …) values, 0 for ``PADDING``."""
+    return torch.cat([values, torch.zeros_like(values[:1])])[rows]
 
 
 def _model_inputs(batch: dict[str, Any]) -> tuple[Tensor, Tensor, int]:

@@ -1,4 +1,7 @@
-"""What happens at the end of a batch: the step's record, the dev score, and whether to save or to stop."""
+"""What happens at the end of a batch: the step's record, the dev score, and whether to save or to stop.
+
+With several processes the main one writes and decides, and tells the others.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from sleuth.diagnostics.alarms import Alarm
 from sleuth.errors import RunFailed, RunStopped
 from sleuth.evaluation.score import score
 from sleuth.recipes.schema import Recipe
@@ -43,14 +47,15 @@ class Watch(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self.alarms.begin()
-        if self.run.read_rollbacks():
+        if self.trainer.processes.from_main(self.run.read_rollbacks):
             set_learning_rate(kwargs["optimizer"], kwargs["lr_scheduler"], self.recipe.trainer.lr)
 
     def batch_rolled_out(self, step: int, trajectories: Sequence[Trajectory]) -> None:
         self._rolled_out = time.perf_counter()
         self._trajectories = trajectories
+        processes = self.trainer.processes
         every = self.recipe.trainer.save_rollouts_every
-        self._saved = trajectories if every and step % every == 0 else ()
+        self._saved = trajectories if processes.main and every and step % every == 0 else ()
         if self._saved:
             # Now, so that a run that dies keeps them, and once more with log-probs when the updates are made.
             self.run.save_rollouts(step, self._saved)
@@ -61,6 +66,7 @@ class Watch(TrainerCallback):
                 f"step {step}: {len(failed)} of {len(trajectories)} rollouts failed (first: {failed[0].error}); "
                 f"mend it and {self.run.how_to_continue}{where}"
             )
+        self.stop_requested = processes.any(self.stop_requested)
         if self.stop_requested:
             # No weight has moved since the last step's end: this is the state to resume from.
             saved = self._save_now(step - 1)
@@ -70,30 +76,40 @@ class Watch(TrainerCallback):
         updates = self.trainer.updates_per_batch
         if state.global_step % updates:
             return
-        step, t = state.global_step // updates, self.recipe.trainer
+        step, t, processes = state.global_step // updates, self.recipe.trainer, self.trainer.processes
+        last = step == t.steps
+        self.stop_requested = processes.any(self.stop_requested)
+        self.trainer.gather_step()
+        now = time.perf_counter()
+        dev = self.dev() if t.eval_every and (step % t.eval_every == 0 or last) else None
+        self._record = {"step": step}
+        save = processes.from_main(lambda: self._end_of_step(step, now, dev))
+        if self.stop_requested and not last:
+            control.should_training_stop = True
+        if save or last or self.stop_requested:
+            control.should_save = True
+
+    def _end_of_step(self, step: int, now: float, dev: Sequence[Trajectory] | None) -> bool:
+        """Make the step's record and write its rollouts; whether it needs a checkpoint."""
+        t = self.recipe.trainer
         if self._saved or self.alarms.on:
             self.trainer.record.write_log_probs(self._trajectories)
         if self._saved:
             self.run.save_rollouts(step, self._saved)
             self._saved = ()
-        now = time.perf_counter()
         metrics = self.trainer.flush_step_metrics()
         metrics["seconds/rollout"] = self._rolled_out - self._batch_started
         metrics["seconds/update"] = now - self._rolled_out
-        last = step == t.steps
-        if t.eval_every and (step % t.eval_every == 0 or last):
-            sound = [row for row in score(self.dev(), self._grader) if row.em is not None and row.f1 is not None]
+        if dev is not None:
+            sound = [row for row in score(dev, self._grader) if row.em is not None and row.f1 is not None]
             metrics["dev/em"] = sum(row.em or 0.0 for row in sound) / max(len(sound), 1)
             metrics["dev/f1"] = sum(row.f1 or 0.0 for row in sound) / max(len(sound), 1)
-        self._record = {"step": step, **metrics}
+        self._record |= metrics
         for name, value in metrics.items():
             self.trainer._metrics["train"][name] = [value]
-        if self.stop_requested and not last:
-            control.should_training_stop = True
         best = "dev/em" in metrics and t.keep == "best" and self._is_best(metrics["dev/em"])
         due = (t.save_every and step % t.save_every == 0) or self.alarms.wants_checkpoint(step)
-        if best or last or self.stop_requested or due:
-            control.should_save = True
+        return bool(best or due)
 
     def on_log(
         self,
@@ -106,14 +122,25 @@ class Watch(TrainerCallback):
         if not self._record or logs is None or "grad_norm" not in logs:
             return
         record = self._record | {"grad_norm": logs["grad_norm"], "lr": logs["learning_rate"]}
-        self.run.log(record)
-        self.progress.step(record)
-        self.alarms.step_done(record, self._trajectories, control)
         self._record = {}
+
+        def written() -> tuple[bool, bool, Alarm | None]:
+            self.run.log(record)
+            self.progress.step(record)
+            self.alarms.step_done(record, self._trajectories, control)
+            return control.should_save, control.should_training_stop, self.alarms.ended_by
+
+        control.should_save, control.should_training_stop, self.alarms.ended_by = self.trainer.processes.from_main(
+            written
+        )
         self._batch_started = time.perf_counter()
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         step = state.global_step // self.trainer.updates_per_batch
+        self.trainer.processes.exchange(None)  # every process has written its part
+        self.trainer.processes.from_main(lambda: self._publish(step))
+
+    def _publish(self, step: int) -> None:
         publish(self.trainer, self.run, step)
         steps = self.run.checkpoint_steps()
         best = kept_step(self.recipe, self.run)
@@ -124,10 +151,12 @@ class Watch(TrainerCallback):
         return all(em > r["dev/em"] for r in self.run.read_metrics() if "dev/em" in r)
 
     def _save_now(self, step: int) -> str:
-        if step < 1 or step in self.run.checkpoint_steps():
+        processes = self.trainer.processes
+        if step < 1 or processes.from_main(lambda: step in self.run.checkpoint_steps()):
             return ""
         self.trainer._save_checkpoint(self.trainer.model, None)
-        publish(self.trainer, self.run, step)
+        processes.exchange(None)
+        processes.from_main(lambda: publish(self.trainer, self.run, step))
         return f" (saved step {step})"
 
 
