@@ -93,6 +93,7 @@ def assemble(
     splits: Sequence[str] = SPLITS,
     say: Say = lambda line: None,
     material: Material | None = None,
+    model: PreTrainedModel | None = None,
 ) -> Parts:
     """Load and build all parts; what is cheap and likely to be wrong comes first, the model last.
 
@@ -100,7 +101,7 @@ def assemble(
         run_dir: a world's corpus and questions are written to ``world/`` in it.
         splits: the question sets to load; the others stay empty.
         say: told what a user should know, a line at a time.
-        material: :func:`gather` of the same recipe, if it is there already.
+        material: :func:`gather` of the same recipe, if it is there already. ``model``: likewise its weights.
 
     Raises:
         UserError: a setting, file or model that can't be used.
@@ -112,7 +113,7 @@ def assemble(
     tokenizer = build_tokenizer(recipe)
     codec = TokenCodec(tokenizer)
     protocol = build_protocol(recipe, codec, tools)
-    model = build_model(recipe)
+    model = model if model is not None else build_model(recipe)
     return Parts(
         recipe=recipe,
         model=model,

@@ -85,6 +85,26 @@ def warmstart(
 
 
 @app.command()
+def distill(
+    pool: Annotated[str, typer.Argument(metavar="POOL", help="A rollouts file with several of each question.")],
+    settings: RecipeSettings = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="RUN_OR_MODEL", help="The run, model folder or hub model that sampled it."),
+    ] = None,
+    recipe: RecipeOption = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Model folder; default: runs/POOL-distilled.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the folder -o.")] = False,
+) -> None:
+    """Let a model learn from its own better rollouts: pairs of a pool, then self-distillation."""
+    from sleuth.commands import distill as command
+
+    command.distill(pool, settings or [], model=model, recipe=recipe, output=output, resume=resume)
+
+
+@app.command()
 def compare(
     source: Annotated[
         str,
@@ -279,6 +299,36 @@ def grade(
     if judge is not None and endpoint is not None:
         choice = JudgeChoice(judge, endpoint, judge_prompt, judge_set or [])
     command.grade(file, compat=compat, judge=choice, output=output, as_json=as_json)
+
+
+@app.command()
+def published(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[WORD]...", help="Such as 7B Search-R1: of model and method.")
+    ] = None,
+    sets: Annotated[list[str] | None, typer.Option("--set", metavar="NAME", help="Benchmark; may be repeated.")] = None,
+    source: Annotated[list[str] | None, typer.Option("--source", metavar="NAME", help="May be repeated.")] = None,
+    metric: Annotated[str | None, typer.Option("--metric", help="em, f1 or accuracy; default: each.")] = None,
+    beside: Annotated[
+        Path | None, typer.Option("--beside", metavar="DIR", help="An evaluation, whose scores come first.")
+    ] = None,
+    flags: Annotated[bool, typer.Option("--flags", help="Only rows in which something doesn't add up.")] = False,
+    form: Annotated[str, typer.Option("--form", help="text, markdown, latex, html or json.")] = "text",
+) -> None:
+    """Show what papers and repositories print, with sources and set-ups, alone or beside own scores."""
+    from sleuth.commands import published as command
+
+    if form not in ("text", "markdown", "latex", "html", "json"):
+        raise UserError(f"--form {form} is not known; write text, markdown, latex, html or json")
+    command.published(
+        sets=sets or [],
+        words=words or [],
+        source=source or [],
+        metric=metric,
+        beside=beside,
+        flagged=flags,
+        form=form,
+    )
 
 
 @app.command()

@@ -7,6 +7,7 @@ adapters, or a copy.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import random
@@ -22,6 +23,7 @@ import transformers
 from torch import Tensor
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from sleuth.assembly import autocast_dtype, build_model, model_source
 from sleuth.errors import RunFailed
 from sleuth.objectives.distillation import distil
 from sleuth.recipes.schema import Recipe
@@ -154,13 +156,26 @@ def run_stage(
     return policy.merge_and_unload() if settings.lora is not None else policy  # type: ignore[operator]
 
 
+def merged_model(recipe: Recipe) -> PreTrainedModel:
+    """The recipe's model; where it is a checkpoint of adapters, its base with them merged into it."""
+    folder = Path(model_source(recipe))
+    file = folder / "adapter_config.json"
+    if not file.is_file():
+        return build_model(recipe)
+    from peft import PeftModel
+
+    base = json.loads(file.read_text(encoding="utf-8"))["base_model_name_or_path"]
+    model = build_model(recipe.model_copy(update={"model": base}))
+    return PeftModel.from_pretrained(model, folder).merge_and_unload()  # type: ignore[operator]
+
+
 def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     """An ordinary model folder, which appears when it is whole."""
     temporary = folder.with_name(f".{folder.name}-unfinished")
     shutil.rmtree(temporary, ignore_errors=True)
     model.save_pretrained(temporary)
     tokenizer.save_pretrained(temporary)
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed right behind this line
     os.replace(temporary, folder)
 
 
@@ -193,8 +208,6 @@ class _DistillationTrainer(Trainer):
         seed: int,
         progress: Callable[[dict[str, Any]], None],
     ):
-        from sleuth.assembly import autocast_dtype
-
         s = self._settings = recipe.search_e1.distill
         micro = s.micro_batch or 1
         pad: int = tokenizer.pad_token_id  # type: ignore[assignment]

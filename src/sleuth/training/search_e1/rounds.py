@@ -46,7 +46,7 @@ from sleuth.training.progress import Progress
 from sleuth.training.resuming import check_same_inputs, check_same_recipe, data_hash
 from sleuth.training.run import interrupts_on_sigterm, score_test, train, write_summary
 from sleuth.training.run_folder import RunFolder, environment, write_lines, write_text
-from sleuth.training.search_e1.distill import run_stage, save_model
+from sleuth.training.search_e1.distill import merged_model, run_stage, save_model
 from sleuth.training.search_e1.pairs import mine
 from sleuth.training.search_e1.pool import Pool
 from sleuth.training.search_e1.views import Views, views_of
@@ -274,14 +274,8 @@ def stage_summary(folder: Path, pairs: int) -> dict[str, Any]:
 
 def _parts(recipe: Recipe, checkpoint: Path, material: Material) -> Parts:
     """The run's parts with the weights of a checkpoint, adapters merged."""
-    adapter = _read(checkpoint / "adapter_config.json")
-    source = str(checkpoint) if adapter is None else adapter["base_model_name_or_path"]
-    parts = assemble(recipe.model_copy(update={"model": source}), checkpoint, material=material)
-    if adapter is None:
-        return parts
-    from peft import PeftModel
-
-    return replace(parts, model=PeftModel.from_pretrained(parts.model, checkpoint).merge_and_unload())
+    of_checkpoint = recipe.model_copy(update={"model": str(checkpoint)})
+    return assemble(of_checkpoint, checkpoint, material=material, model=merged_model(of_checkpoint))
 
 
 def _dev_em(recipe: Recipe, parts: Parts) -> float:
