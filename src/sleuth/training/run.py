@@ -7,9 +7,10 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,13 @@ from sleuth.evaluation.statistics import bootstrap_interval, paired_difference
 from sleuth.evaluation.table import SetScores, summarise
 from sleuth.objectives import resolve
 from sleuth.objectives.compose import Objective
+from sleuth.question_sets import world_files
 from sleuth.recipes.loader import dump_recipe
 from sleuth.recipes.schema import Recipe
 from sleuth.seeds import derive_seed
 from sleuth.training.checkpoints import remove_unfinished
 from sleuth.training.model_card import model_card
+from sleuth.training.processes import TIMEOUT, Processes
 from sleuth.training.progress import Progress
 from sleuth.training.resuming import check_same_inputs, check_same_recipe, data_hash
 from sleuth.training.rollback import recipe_after_rollback, recipe_in_force, roll_back, unanswered_stop
@@ -73,10 +76,9 @@ class BatchPlan:
             rollouts, micro, accumulate, t.updates_per_batch, micro * accumulate * processes * t.updates_per_batch
         )
 
-    @property
-    def engine_group(self) -> int:
-        """What the engine takes for the size of groups; it must divide its rows, and decides nothing."""
-        return next(n for n in range(2, self.rows + 1) if self.rows % n == 0)
+    def engine_group(self, group: int) -> int:
+        """What the engine takes for the size of groups, which must divide its rows: it decides nothing."""
+        return next(n for n in (group, *range(2, self.rows + 1)) if self.rows % n == 0)
 
 
 def train(
@@ -198,9 +200,7 @@ def _trainer_in_force(
     recipe: Recipe, parts: Parts, run: RunFolder, progress: Progress, processes: Processes
 ) -> SearchGRPOTrainer:
     """The engine, with the settings that the run's latest rollback left."""
-    return build_trainer(
-        processes.from_main(lambda: recipe_in_force(recipe, run)), parts, run, progress, processes
-    )
+    return build_trainer(processes.from_main(lambda: recipe_in_force(recipe, run)), parts, run, progress, processes)
 
 
 def _score(
@@ -233,7 +233,7 @@ def build_trainer(
         per_device_train_batch_size=plan.micro_batch,
         gradient_accumulation_steps=plan.accumulate,
         steps_per_generation=plan.accumulate * plan.updates,
-        num_generations=plan.engine_group,
+        num_generations=plan.engine_group(t.group),
         max_completion_length=recipe.limits.max_tokens,
         max_steps=t.steps * plan.updates,
         learning_rate=t.lr,
@@ -391,7 +391,13 @@ def _lora(recipe: Recipe) -> Any:
 
 
 def score_test(
-    recipe: Recipe, parts: Parts, agent: SearchAgent, run: RunFolder, when: str, progress: Progress
+    recipe: Recipe,
+    parts: Parts,
+    agent: SearchAgent,
+    run: RunFolder,
+    when: str,
+    progress: Progress,
+    processes: Processes = Processes(),
 ) -> dict[str, list[Trajectory]]:
     """Score the test questions, sampled and (if wanted) greedy; the rollouts go to ``evaluation/``."""
     from sleuth.rollouts import read_rollouts, write_rollouts
@@ -404,10 +410,9 @@ def score_test(
         return results
     for mode, temperature in modes.items():
         file = run.path / "evaluation" / f"{when}-{mode}.jsonl.zst"
-        if when == "before" and file.exists():
+        if when == "before" and processes.from_main(file.exists):
             results[mode] = list(read_rollouts(file))
             continue
-        file.parent.mkdir(exist_ok=True)
         results[mode] = evaluate(
             agent,
             parts.test,
@@ -416,7 +421,7 @@ def score_test(
             batch=recipe.evaluation.batch,
             progress=progress.scoring(f"{when} training, {mode}", len(parts.test)),
         )
-        write_rollouts(file, results[mode])
+        processes.from_main(partial(write_rollouts, file, results[mode]))
     return results
 
 
