@@ -108,7 +108,7 @@ def test_rows_are_those_of_the_notes_that_they_were_taken_from(name):
     for line in notes.read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         numbers = tuple(float(cell) for cell in cells if re.fullmatch(r"\.\d{3}", cell))
-        if len(numbers) != 8:
+        if len(numbers) != 8 or cells[0].endswith("-I"):  # no table of sets, but the course of a training run
             continue
         checked += 1
         assert numbers in known, line
