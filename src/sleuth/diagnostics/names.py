@@ -153,6 +153,7 @@ CATALOGUE: tuple[Metric, ...] = (
     Metric("grad_norm_max", "largest of the norms of the step's updates", "norm", "up"),
     Metric("lr", "learning rate of the last update", "rate", "none"),
     Metric("dropped_tokens", "policy tokens left out because a log-prob was not finite", "tokens", "up"),
+    Metric("skipped_updates", "updates not made because their gradient was not finite", "updates", "up"),
     Metric("entropy", "mean entropy of the policy at its tokens", "nats", "either"),
     Metric("entropy/<kind>", "mean entropy of the policy at tokens of this kind", "nats", "either"),
     Metric("likelihood/<sign>", "mean log-prob per token under the policy that rolled out", "nats", "down"),

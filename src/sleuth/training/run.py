@@ -30,7 +30,7 @@ from sleuth.question_sets import world_files
 from sleuth.recipes.loader import dump_recipe
 from sleuth.recipes.schema import Recipe
 from sleuth.seeds import derive_seed
-from sleuth.training.checkpoints import remove_unfinished
+from sleuth.training.checkpoints import newest_whole, remove_unfinished
 from sleuth.training.model_card import model_card
 from sleuth.training.processes import TIMEOUT, Processes
 from sleuth.training.progress import Progress
@@ -300,8 +300,7 @@ def _fit(trainer: SearchGRPOTrainer, run: RunFolder, resume: bool, progress: Pro
     processes = trainer.processes
 
     def rewound() -> tuple[int, float]:
-        steps = run.checkpoint_steps() if resume else []
-        start = steps[-1] if steps else 0
+        start = (newest_whole(run, progress.say) if resume else None) or 0
         if start and start < trainer.steps and not run.has_optimizer(start):
             raise UserError(
                 f"{run.checkpoint(start)} was kept without its optimiser; it can be used, but not trained on"

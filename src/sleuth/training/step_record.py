@@ -54,6 +54,7 @@ class StepRecord:
         self._dropped = 0
         self._terms: dict[str, Tensor | float] = {}
         self._gradients: list[float] = []
+        self._skipped = 0
         self._passes: list[tuple[MicroBatch, Tensor]] = []
 
     def add(self, batch: MicroBatch, tokens: Tokens, result: TokenLoss, entropy: Tensor, loss: Tensor) -> None:
@@ -73,6 +74,10 @@ class StepRecord:
         """The norm of one update's gradient, before it is clipped."""
         self._gradients.append(norm)
 
+    def add_skipped(self) -> None:
+        """An update was left out, since its gradient was not finite."""
+        self._skipped += 1
+
     def take(self) -> StepRecord:
         """Everything collected, on the CPU, to be sent to another process; and forget it."""
         taken = StepRecord(self._updates)
@@ -81,7 +86,7 @@ class StepRecord:
         taken._kls = [x.cpu() for x in self._kls]
         taken._tokens, taken._dropped = self._tokens, self._dropped
         taken._terms = {name: float(part) for name, part in self._terms.items()}
-        taken._gradients = self._gradients
+        taken._gradients, taken._skipped = self._gradients, self._skipped
         for batch, policy in self._passes:
             rows, kinds, turns, logp = (x.cpu() for x in (batch.rows, batch.kinds, batch.turns, batch.logp))
             old = None if batch.old_logp is None else batch.old_logp.cpu()
@@ -98,14 +103,15 @@ class StepRecord:
         self._dropped += other._dropped
         for name, part in other._terms.items():
             self._terms[name] = self._terms.get(name, 0.0) + part
-        self._gradients = self._gradients or other._gradients
+        self._gradients, self._skipped = self._gradients or other._gradients, other._skipped
         self._passes += other._passes
 
     def flush(self) -> dict[str, float]:
-        """Loss, terms (means over updates), largest gradient, KL and drift of the step; and forget it."""
+        """Loss, terms (means over updates), largest gradient, KL, drift and the rest of the step; and forget it."""
         metrics: dict[str, float] = {
             "loss": sum(x.item() for x in self._losses) / self._updates,
             "dropped_tokens": self._dropped,
+            "skipped_updates": self._skipped,
         }
         if self._gradients:
             metrics["grad_norm_max"] = max(self._gradients)

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
@@ -38,9 +40,11 @@ from sleuth.objectives.credit import assign_credit
 from sleuth.objectives.tokens import Tokens
 from sleuth.objectives.zero_variance import rows_with_copies
 from sleuth.seeds import derive_seed
+from sleuth.training.checkpoints import full_disk_is_said
 from sleuth.training.micro_batches import PADDING, at_rows, deal, joined
 from sleuth.training.processes import Processes, whole_weights
 from sleuth.training.prompts import PromptSampler
+from sleuth.training.run_folder import RunFolder
 from sleuth.training.step_record import MicroBatch, StepRecord
 from sleuth.types import Question, SamplingParams, Span, SpanKind, Trajectory
 
@@ -95,6 +99,7 @@ class SearchGRPOTrainer(GRPOTrainer):
         self._group = group
         self.steps = steps
         self.processes = processes
+        self._run_folder = RunFolder(Path(args.output_dir or ".").parent)
         self._rows = PromptSampler(
             rows=len(self._questions),
             prompts=prompts,
@@ -375,8 +380,18 @@ class SearchGRPOTrainer(GRPOTrainer):
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        if not math.isfinite(float(norm)):
+            # Clipping has made all of it NaN. Without a gradient the optimiser leaves weights and state as they are.
+            self.model.zero_grad(set_to_none=True)
+            self.record.add_skipped()
+            return 0.0
         self.record.add_gradient(float(norm))
         return norm
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        # All processes write parts of it; none goes on before all have.
+        with self.processes.agreement(), full_disk_is_said(self._run_folder, self.batch_step - 1):
+            super()._save_checkpoint(model, trial)
 
     def gather_step(self) -> None:
         """Bring what all processes found in the finished batch's updates together in the main one."""

@@ -98,6 +98,11 @@ class Watch(TrainerCallback):
             self.run.save_rollouts(step, self._saved)
             self._saved = ()
         metrics = self.trainer.flush_step_metrics()
+        if metrics["skipped_updates"] == self.trainer.updates_per_batch:
+            raise RunFailed(
+                f"step {step}: no update had a finite gradient, and so none was made; lower trainer.lr or set "
+                f"model_settings.mixed_precision=no in a new run, or {self.run.how_to_continue} to try this step again"
+            )
         metrics["seconds/rollout"] = self._rolled_out - self._batch_started
         metrics["seconds/update"] = now - self._rolled_out
         if dev is not None:
@@ -137,7 +142,6 @@ class Watch(TrainerCallback):
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         step = state.global_step // self.trainer.updates_per_batch
-        self.trainer.processes.exchange(None)  # every process has written its part
         self.trainer.processes.from_main(lambda: self._publish(step))
 
     def _publish(self, step: int) -> None:
@@ -155,7 +159,6 @@ class Watch(TrainerCallback):
         if step < 1 or processes.from_main(lambda: step in self.run.checkpoint_steps()):
             return ""
         self.trainer._save_checkpoint(self.trainer.model, None)
-        processes.exchange(None)
         processes.from_main(lambda: publish(self.trainer, self.run, step))
         return f" (saved step {step})"
 
