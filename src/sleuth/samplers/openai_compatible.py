@@ -104,7 +104,7 @@ class OpenAIWriter:
         except ImportError as error:
             raise UserError(f"an endpoint needs {error.name}; pip install 'sleuth[http]'") from None
         if not settings.model:
-            raise UserError(f"name the model that {settings.url} serves: endpoint.model=NAME")
+            raise UserError(f"name the model that {settings.url} serves: evaluation.endpoint.model=NAME")
         self.settings = settings
         self.tally = Tally()
         self._client: Any = None
