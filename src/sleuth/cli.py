@@ -302,6 +302,71 @@ def grade(
 
 
 @app.command()
+def conformance(
+    grader: Annotated[
+        str | None, typer.Option("--grader", metavar="MODULE:FUNCTION", help="Exact match, or a reward of rollouts.")
+    ] = None,
+    shape: Annotated[
+        str | None,
+        typer.Option("--as", help="answer, solution (verl) or completions (TRL); default: by its arguments."),
+    ] = None,
+    with_prompt: Annotated[
+        bool, typer.Option("--with-prompt", help="The grader gets the prompt in front of the rollout.")
+    ] = False,
+    cover_em: Annotated[
+        str | None, typer.Option("--cover-em", metavar="MODULE:FUNCTION", help="Containment, like the grader.")
+    ] = None,
+    extractor: Annotated[
+        str | None, typer.Option("--extractor", metavar="MODULE:FUNCTION", help="Text of a rollout to its answer.")
+    ] = None,
+    parser: Annotated[
+        str | None, typer.Option("--parser", metavar="MODULE:FUNCTION", help="Text of a turn to (action, content).")
+    ] = None,
+    evaluator: Annotated[
+        str | None, typer.Option("--evaluator", metavar="MODULE:FUNCTION", help="(rows, batch size) to rows of em.")
+    ] = None,
+    rules: Annotated[str, typer.Option("--rules", help="Whose exact match: squad or robust.")] = "squad",
+    sets: Annotated[list[str] | None, typer.Option("--set", metavar="SET", help="G, E or V; default: all.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Of the tool, for tables.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Save the result.")] = None,
+    table: Annotated[
+        list[Path] | None, typer.Option("--table", metavar="FILE", help="Run nothing: saved results side by side.")
+    ] = None,
+    form: Annotated[str, typer.Option("--form", help="(--table) text, markdown, latex or html.")] = "text",
+    export: Annotated[
+        Path | None, typer.Option("--export", metavar="DIR", help="Run nothing: write the data files there.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Put inputs that break graders and parsers to Sleuth, or to another tool's functions. Exit code 1: one fails."""
+    from sleuth.commands import conformance as command
+
+    if form not in ("text", "markdown", "latex", "html"):
+        raise UserError(f"--form {form} is not known; write text, markdown, latex or html")
+    if export is not None:
+        command.export(export)
+        return
+    if table:
+        command.table(table, form)
+        return
+    code = command.conformance(
+        grader=grader,
+        shape=shape,
+        with_prompt=with_prompt,
+        cover_em=cover_em,
+        extractor=extractor,
+        parser=parser,
+        evaluator=evaluator,
+        rules=rules,
+        sets=sets or [],
+        name=name,
+        output=output,
+        as_json=as_json,
+    )
+    raise typer.Exit(code)
+
+
+@app.command()
 def published(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="[WORD]...", help="Such as 7B Search-R1: of model and method.")
