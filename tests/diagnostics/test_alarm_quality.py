@@ -63,7 +63,7 @@ def test_limits_can_be_tried_without_touching_anything_else():
 
 
 def test_our_alarms_stand_beside_the_plain_rules():
-    assert list(standard_detectors()) == ["alarms", "mean ratio < 0.98", "reward fell"]
+    assert list(standard_detectors()) == ["alarms", "early alarms", "mean ratio < 0.98", "reward fell"]
     assert list(rule_detectors()) == [rule.name for rule in RULES]
 
 

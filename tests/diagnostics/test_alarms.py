@@ -16,6 +16,7 @@ ONSET = 21
 
 WRONG = {
     "low_tail": {"ratio__pos__q01": after(ONSET, 0.05)},
+    "large_steps": {"ratio__pos__q95": after(ONSET, 1.2)},
     "sinking_tokens": {"ratio__pos__below_0_p_8": after(ONSET, 0.1)},
     "lost_tokens": {"ratio__pos__min": after(ONSET, 1e-9)},
     "negative_burst": {"ratio__neg__max": after(ONSET, 220.0)},
@@ -30,7 +31,7 @@ WRONG = {
     "gradient_vanishing": {"grad_norm": after(ONSET, 1e-5)},
     "clip_share": {"ratio__clipped": after(ONSET, 0.2)},
     "answer_avoidance": {"share__no_answer": after(ONSET, 0.5)},
-    "format_slips": {"format": after(ONSET, 0.75)},
+    "format_slips": {"format": after(ONSET, 0.65)},
     "degenerate": {"degenerate": after(ONSET, 0.3)},
     "searches_vanish": {"searches": after(ONSET, 0.1)},
     "repeated_queries": {"repeated_queries": after(ONSET, 2.0)},
@@ -211,3 +212,14 @@ def test_the_docs_hold_the_table_of_rules_and_every_setting():
     docs = (Path(__file__).parents[2] / "docs" / "diagnosis.md").read_text(encoding="utf-8")
     assert table() in docs
     assert all(f"`{action}`" in docs for action in get_args(AlarmAction))
+
+
+def test_ratios_of_the_first_steps_raise_no_alarm():
+    loud = {"ratio__pos__q95": lambda s: 1.3 if s <= 3 else 1.02, "ratio__pos__q01": lambda s: 0.01 if s <= 3 else 0.9}
+    assert find_alarms(stream(30, **loud)) == []
+    assert {a.rule for a in find_alarms(stream(30, **loud), AlarmLimits(settle=0))} == {"large_steps", "low_tail"}
+
+
+def test_a_single_batch_has_no_first_steps():
+    record = stream(1)[0] | {"ratio/pos/q95": 1.3}
+    assert [a.rule for a in AlarmMonitor(single=True).observe(record)] == ["large_steps"]

@@ -101,6 +101,7 @@ _FORMAT_REWARD = _say(
 
 _ADVICE = {
     "low_tail": (_lower_lr, _fewer_updates, *_RAISE_LIKELIHOOD),
+    "large_steps": (_lower_lr, _fewer_updates, *_RAISE_LIKELIHOOD),
     "sinking_tokens": (_lower_lr, _fewer_updates, *_RAISE_LIKELIHOOD),
     "lost_tokens": (_lower_lr, _fewer_updates, *_RAISE_LIKELIHOOD),
     "negative_burst": (_DUAL_CLIP, _lower_lr, _fewer_updates, _GRAD),

@@ -45,6 +45,8 @@ class AlarmLimits(BaseModel):
     Attributes:
         warmup: steps at the start whose median and spread (MAD) are the run's own baseline. Rules that compare with it
             are silent until then.
+        settle: steps at the start in which ratios don't count: an optimiser without a history takes its largest steps
+            there, in runs that collapse and in runs that don't.
         trend: steps over which a slow fall is measured.
         spreads: a value must also lie so many spreads from the baseline, so that a statistic which was noisy from the
             start raises no alarm for being noisy.
@@ -53,6 +55,7 @@ class AlarmLimits(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     warmup: int = Field(default=5, ge=2)
+    settle: int = Field(default=3, ge=0)
     trend: int = Field(default=20, ge=6)
     spreads: float = Field(default=4.0, ge=0)
 
@@ -63,21 +66,27 @@ class AlarmLimits(BaseModel):
         "1 % quantile of r on positive tokens. Runs at a fitting learning rate stay above 0.75; many that "
         "drift and yet don't collapse dip to 0.2.",
     )
-    sinking_tokens: Threshold = _threshold(
-        0.04,
+    large_steps: Threshold = _threshold(
+        1.11,
         2,
         5,
-        "share of positive tokens with r below 0.8: of all figures of the ratio the one that tells runs "
-        "before a collapse best from others. At a fitting learning rate it is 0.002.",
+        "95 % quantile of r on positive tokens: how far a batch's updates carry the policy. Of all figures of the "
+        "ratio it tells runs that collapse best from others at the same rate. At a fitting one it is below 1.05.",
+    )
+    sinking_tokens: Threshold = _threshold(
+        0.05,
+        3,
+        5,
+        "share of positive tokens with r below 0.8. Runs that keep their reward go above 0.04, but not on end.",
     )
     lost_tokens: Threshold = _threshold(
         1e-8, 2, 5, "lowest r of a positive token. It dips before a collapse, but to 1e-7 in runs that survive, too."
     )
     negative_burst: Threshold = _threshold(
-        35.0,
+        60.0,
         2,
         5,
-        "highest r of a negative token: plain GRPO's gradient has no bound there. Runs that survive reach 30.",
+        "highest r of a negative token: plain GRPO's gradient has no bound there. Runs that survive reach 50.",
     )
     sequence_drift: Threshold = _threshold(
         0.2, 2, 5, "share of positive rollouts whose length-normalised ratio is below 0.9 (ISDD made measurable)."
@@ -101,13 +110,18 @@ class AlarmLimits(BaseModel):
         3.0, 3, 5, "times the baseline's share of clipped tokens (and above 1 %, where published runs begin to die)."
     )
     answer_avoidance: Threshold = _threshold(
-        0.1, 3, 5, "share of rollouts without an answer, above the baseline's. F1 rewards invite it."
+        0.2,
+        5,
+        5,
+        "share of rollouts without an answer, above the baseline's. F1 rewards invite it. Runs that keep their reward "
+        "go 0.2 above it for four steps.",
     )
     format_slips: Threshold = _threshold(
-        0.2,
+        0.3,
         3,
         5,
-        "share of well-formed rollouts lost since the best so far. Broken tags come before the reward falls.",
+        "share of well-formed rollouts lost since the best so far. Broken tags come before the reward falls; a fifth "
+        "was lost for a while in runs that keep their reward.",
     )
     degenerate: Threshold = _threshold(
         0.25, 2, 5, "share of rollouts that repeat themselves, above the baseline's; up to 0.13 in runs that survive."
@@ -134,7 +148,9 @@ class AlarmLimits(BaseModel):
     reward_fell: Threshold = _threshold(
         0.7, 2, 3, "times the peak, both as means over 5 steps: more than batches of 100 rollouts vary by chance."
     )
-    format_fell: Threshold = _threshold(0.7, 2, 3, "times the best share of well-formed rollouts.")
+    format_fell: Threshold = _threshold(
+        0.6, 2, 3, "times the best share of well-formed rollouts. From 0.7 runs come back whole."
+    )
     reward_gone: Threshold = _threshold(
         0.5, 5, 5, "times the earlier peak, for 5 steps on end: by then no published or own run has come back whole."
     )

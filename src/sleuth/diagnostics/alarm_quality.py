@@ -27,6 +27,9 @@ Detector = Callable[[Records], int | None]
 """From a run's records, the step of its first warning; None for a run without one. It reads them in order: whether step
 n is a warning depends on records up to n alone."""
 
+KEPT = 0.9
+"""A run kept its reward if its last ten batches are not below this share of its best ten: what we call healthy."""
+
 
 @dataclass(frozen=True, slots=True)
 class Quality:
@@ -108,7 +111,7 @@ def alarm_quality(
     return qualities
 
 
-def declined(records: Records, share: float = 0.8, window: int = 10) -> bool:
+def declined(records: Records, share: float = KEPT, window: int = 10) -> bool:
     """Whether the mean reward of the last ``window`` steps is below ``share`` of the best such mean."""
     rewards = [value for r in records if (value := number(r.get("reward"))) is not None]
     if len(rewards) <= window:
@@ -131,6 +134,7 @@ def standard_detectors(limits: AlarmLimits | None = None) -> dict[str, Detector]
     """Our alarms, and the plain rules that they must beat."""
     return {
         "alarms": alarms(limits),
+        "early alarms": alarms(limits, level=Level.EARLY),
         "mean ratio < 0.98": mean_ratio(),
         "reward fell": reward_fell(),
     }

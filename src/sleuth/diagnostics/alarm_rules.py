@@ -74,7 +74,7 @@ Look = Callable[[History, float, AlarmLimits], Reading | None]
 
 def _below(name: str) -> Look:
     def read(history: History, limit: float, limits: AlarmLimits) -> Reading | None:
-        value = history.now(name)
+        value = _settled(history, name, limits)
         return None if value is None else Reading(name, value, limit, value < limit)
 
     return read
@@ -82,10 +82,15 @@ def _below(name: str) -> Look:
 
 def _above(name: str) -> Look:
     def read(history: History, limit: float, limits: AlarmLimits) -> Reading | None:
-        value = history.now(name)
+        value = _settled(history, name, limits)
         return None if value is None else Reading(name, value, limit, value > limit)
 
     return read
+
+
+def _settled(history: History, name: str, limits: AlarmLimits) -> float | None:
+    """This step's value, unless it is one of the first: the optimiser's first steps are large in every run."""
+    return history.now(name) if history.records > limits.settle else None
 
 
 # Against the run's own first steps ------------------------------------------------------------------------------------
@@ -235,6 +240,8 @@ NO_ANSWER = ("share/no_answer", "share/truncated")
 RULES: tuple[Rule, ...] = (
     Rule("low_tail", Level.EARLY, "ratios of positive tokens sink in the tail", ("ratio/pos/q01",),
          _below("ratio/pos/q01")),
+    Rule("large_steps", Level.EARLY, "the policy moves far within a step, again and again", ("ratio/pos/q95",),
+         _above("ratio/pos/q95")),
     Rule("sinking_tokens", Level.EARLY, "many positive tokens lose a fifth of their probability within a step",
          ("ratio/pos/below_0.8",), _above("ratio/pos/below_0.8")),
     Rule("lost_tokens", Level.EARLY, "single positive tokens lose nearly all of their probability",

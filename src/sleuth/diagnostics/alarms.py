@@ -112,6 +112,8 @@ class AlarmMonitor:
 
     def __init__(self, limits: AlarmLimits | None = None, setup: Setup | None = None, *, single: bool = False) -> None:
         self.limits = limits or AlarmLimits()
+        if single:
+            self.limits = self.limits.model_copy(update={"settle": 0})
         self.setup = setup or Setup()
         self.history = History(self.limits.warmup)
         self._vigils: dict[str, _Vigil] = {}
