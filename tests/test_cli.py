@@ -552,8 +552,8 @@ def test_eval_scores_a_models_own_test_set_and_writes_everything(sleuth, model, 
     assert "greedy" in out
     folder = tmp_path / "model" / "evaluation" / "test"
     summary = json.loads((folder / "summary.json").read_text())
-    assert summary["sampled"]["hopworld"]["n"] == 6
-    rows = [json.loads(line) for line in (folder / "scores-sampled.jsonl").read_text().splitlines()]
+    assert summary["systems"]["agent-sampled"]["sets"]["hopworld"]["n"] == 6
+    rows = [json.loads(line) for line in (folder / "scores-agent-sampled.jsonl").read_text().splitlines()]
     assert len(rows) == len({row["id"] for row in rows}) == 6
     assert "| hopworld | 6 |" in (folder / "table.md").read_text()
 
@@ -567,7 +567,8 @@ def test_eval_of_a_question_file_ignores_the_recipes_filters(sleuth, model, tmp_
     assert code == 0
     assert error.startswith("retriever: ")
     assert error.count("\n") == 1
-    assert json.loads((tmp_path / "scores" / "summary.json").read_text())["sampled"]["hopworld"]["n"] == 8
+    systems = json.loads((tmp_path / "scores" / "summary.json").read_text())["systems"]
+    assert systems["agent-sampled"]["sets"]["hopworld"]["n"] == 8
 
 
 def test_eval_says_how_many_questions_were_trained_on(sleuth, model, tmp_path):

@@ -12,7 +12,7 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from sleuth.commands.evaluation_plan import Plan, estimate_lines, plan_evaluation
-from sleuth.commands.folders import check_output_folder
+from sleuth.commands.folders import check_output_folder, check_writable
 from sleuth.commands.policy import Policy, check_model, find_policy, split_arguments
 from sleuth.commands.terminal import console
 from sleuth.errors import RunFailed, RunStopped, UserError
@@ -72,6 +72,7 @@ def run_evaluation(
         ]
     policy = _policy_for(source, files, settings, recipe)
     folder = EvaluationFolder(output or _default_folder(policy, source, files))
+    check_writable(folder.path)
     if not (folder.path / SETTINGS).is_file():
         check_output_folder(folder.path, may_hold=("world", "evaluation.lock", "recipe.yaml"))
     if policy.recipe.evaluation.endpoint is None:

@@ -17,7 +17,6 @@ from sleuth.agent.agent import SearchAgent
 from sleuth.errors import UserError
 from sleuth.evaluation.methods.method import Budget, Find, Method, Write
 from sleuth.evaluation.talk import Talk, Usage
-from sleuth.retrieval.server.batching import Batcher
 from sleuth.samplers.writer import AsyncWriter, Writer, WriteRequest
 from sleuth.types import (
     Question,
@@ -130,31 +129,59 @@ class EndpointMethod:
             raise error from None
 
     async def _run(self, waiting: deque[Task], params: SamplingParams, done: Done) -> None:
-        # One thread: a retriever in process need not be safe for several.
-        batcher = Batcher(lambda requests, k: _search(self._retriever, requests, k), threads=1, waiting=1 << 30)
+        searches = _Searches(self._retriever, self._budget.k)
 
         async def work() -> None:
             while waiting:
                 talk = _talk(self._method, self._budget, waiting.popleft())
-                await self._answer(talk, params, batcher)
+                await self._answer(talk, params, searches)
                 done([_finished(talk)])
 
-        try:
-            async with self._writer, asyncio.TaskGroup() as group:
-                for _ in range(min(self._at_once, len(waiting))):
-                    group.create_task(work())
-        finally:
-            batcher.close()
+        async with self._writer, asyncio.TaskGroup() as group:
+            for _ in range(min(self._at_once, len(waiting))):
+                group.create_task(work())
 
-    async def _answer(self, talk: Talk, params: SamplingParams, batcher: Batcher) -> None:
+    async def _answer(self, talk: Talk, params: SamplingParams, searches: _Searches) -> None:
         start = time.monotonic()
         while not talk.done:
             if isinstance(talk.need, Find):
-                (result,) = await batcher.submit([talk.search], self._budget.k)
-                talk.found(result)
+                talk.found(await searches.find(talk.search))
             else:
                 talk.wrote(await self._writer.awrite(_request(talk), params))
         talk.usage.seconds = time.monotonic() - start
+
+
+class _Searches:
+    """One search of the retriever at a time, since one in process need not be safe for several threads.
+
+    What is asked for while it works goes together into the next.
+    """
+
+    def __init__(self, retriever: Retriever, k: int):
+        self._retriever, self._k = retriever, k
+        self._waiting: list[tuple[SearchRequest, asyncio.Future[SearchResult]]] = []
+        self._working: asyncio.Task[None] | None = None
+
+    async def find(self, request: SearchRequest) -> SearchResult:
+        found: asyncio.Future[SearchResult] = asyncio.get_running_loop().create_future()
+        self._waiting.append((request, found))
+        if self._working is None or self._working.done():
+            self._working = asyncio.create_task(self._work())
+        return await found
+
+    async def _work(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            try:
+                results = await asyncio.to_thread(_search, self._retriever, [r for r, _ in batch], self._k)
+            except UserError as error:
+                for _, found in batch:
+                    if not found.done():
+                        found.set_exception(error)
+                continue
+            for (_, found), result in zip(batch, results, strict=True):
+                if not found.done():
+                    found.set_result(result)
 
 
 def usage_of(trajectory: Trajectory) -> dict[str, Any]:
