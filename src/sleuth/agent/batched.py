@@ -91,12 +91,12 @@ def _search(
         if isinstance(need := _need(episodes[i]), NeedPassages):
             by_k.setdefault(need.k, []).append((episodes[i], need.request))
     for k, waiting in by_k.items():
-        for (episode, _), result in zip(waiting, _ask(retriever, [r for _, r in waiting], k), strict=True):
+        for (episode, _), result in zip(waiting, ask(retriever, [r for _, r in waiting], k), strict=True):
             episode.found(result)
             told(episode)
 
 
-def _ask(retriever: Retriever, requests: list[SearchRequest], k: int) -> Sequence[SearchResult]:
+def ask(retriever: Retriever, requests: Sequence[SearchRequest], k: int) -> Sequence[SearchResult]:
     """The retriever's results; one that breaks its contract has failed for all of these requests."""
     try:
         results = retriever.search(requests, k)
@@ -116,11 +116,16 @@ def _call_tools(
     for i in active:
         need = _need(episodes[i])
         if isinstance(need, NeedTool):
-            try:
-                tool = tools[need.name] if need.name in tools else episodes[i].protocol.tools[need.name]
-                text = str(tool(**need.arguments))
-            except Exception as error:
-                episodes[i].abort(f"tool {need.name}: {type(error).__name__}: {error}")
-            else:
-                episodes[i].tool_returned(text)
+            call_tool(episodes[i], need, tools)
             told(episodes[i])
+
+
+def call_tool(episode: Episode, need: NeedTool, tools: Mapping[str, Tool]) -> None:
+    """Give the episode what the tool says; a tool that raises aborts the rollout."""
+    try:
+        tool = tools[need.name] if need.name in tools else episode.protocol.tools[need.name]
+        text = str(tool(**need.arguments))
+    except Exception as error:
+        episode.abort(f"tool {need.name}: {type(error).__name__}: {error}")
+    else:
+        episode.tool_returned(text)
