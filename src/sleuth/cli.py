@@ -109,7 +109,9 @@ def compare(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="RECIPE_OR_COMPARISON", help="A recipe; or a comparison's folder, to go on or to show it."
+            metavar="RECIPE_OR_COMPARISON",
+            help="A recipe; or a comparison's folder, to go on. With --table and --export a folder or an exported "
+            "file, or several.",
         ),
     ],
     settings: RecipeSettings = None,
@@ -135,7 +137,7 @@ def compare(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and stop.")] = False,
     table: Annotated[
-        bool, typer.Option("--table", help="Run nothing: table, verdict and pictures of what is there.")
+        bool, typer.Option("--table", help="Run nothing: show what is there, and write table and pictures (see docs/lab.md).")
     ] = False,
     export: Annotated[
         Path | None,
@@ -146,11 +148,12 @@ def compare(
     from sleuth.commands import compare as command
 
     if table or export is not None:
-        command.check_runs_nothing(settings or [], objectives=objectives, seeds=seeds, regimes=regimes, jobs=jobs)
-    if table:
-        command.show(source, output=output)
-    elif export is not None:
-        command.export_comparison(source, export)
+        command.check_runs_nothing(objectives=objectives, seeds=seeds, regimes=regimes, jobs=jobs)
+        sources = [source, *(settings or [])]
+        if export is not None:
+            command.export_comparison(sources, export)
+        if table:
+            command.show(sources, output=output)
     else:
         command.compare(
             source,
@@ -582,7 +585,7 @@ def check_data(
 def convert_data(
     source: Annotated[str, typer.Argument(metavar="IN", help="A question set: file, folder or `datasets` name.")],
     target: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write.")],
-    to: Annotated[str | None, typer.Option("--to", help="jsonl, parquet (Search-R1, verl) or flashrag.")] = None,
+    to: Annotated[str | None, typer.Option("--to", help="jsonl, parquet (Search-R1), verl or flashrag.")] = None,
     corpus: Annotated[
         Path | None, typer.Option("--corpus", metavar="FILE", help="Pool the passages of the rows into this file.")
     ] = None,

@@ -105,7 +105,7 @@ def convert(
     """Write a question set in another form, and the passages that its rows bring.
 
     Args:
-        to: ``jsonl``, ``parquet`` or ``flashrag``; None: by the target's ending.
+        to: ``jsonl``, ``parquet``, ``flashrag`` or ``verl``; None: by the target's ending.
         where: ``field=value``, values in YAML.
         force: write over files that exist.
 
@@ -115,7 +115,7 @@ def convert(
     from sleuth.data.convert import Form
     from sleuth.data.convert import convert as convert_questions
 
-    forms: dict[str, Form] = {"jsonl": "questions", "parquet": "search-r1", "flashrag": "flashrag"}
+    forms: dict[str, Form] = {"jsonl": "questions", "parquet": "search-r1", "flashrag": "flashrag", "verl": "verl"}
     if to is not None and to not in forms:
         raise UserError(f"--to {to} is not known; write {', '.join(forms)}")
     for file in (target, corpus) if corpus is not None else (target,):

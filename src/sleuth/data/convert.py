@@ -18,8 +18,11 @@ from sleuth.errors import UserError
 from sleuth.jsonl import replace_surrogates, write_atomically, write_jsonl
 from sleuth.types import Question
 
-Form = Literal["questions", "flashrag", "search-r1"]
-"""``questions`` and ``flashrag`` are JSONL, ``search-r1`` is the parquet that Search-R1 and verl train on."""
+Form = Literal["questions", "flashrag", "search-r1", "verl"]
+"""``questions`` and ``flashrag`` are JSONL, ``search-r1`` is the parquet that Search-R1 and verl train on; ``verl`` is
+the same, and names Sleuth's agent loop in each row."""
+
+AGENT_LOOP = "search_tags"
 
 
 @dataclass(slots=True)
@@ -49,7 +52,7 @@ def convert(
         corpus: pool the paragraphs that the rows bring with them into this JSONL file, each once, and put their ids
             into the questions (:func:`sleuth.data.contexts.pooled_question`). The source is then read twice.
         where, limit: as in :func:`sleuth.data.questions.load_questions`.
-        prompt: of ``search-r1``: what the trainer shows, with ``{question}`` in its place.
+        prompt: of ``search-r1`` and ``verl``: what the trainer shows, with ``{question}`` in its place.
 
     Raises:
         UserError: a broken row, nothing selected, no paragraphs for the corpus, a target of the wrong ending.
@@ -79,7 +82,7 @@ def convert(
     elif form == "flashrag":
         write_jsonl(target, map(_flashrag_row, questions()))
     else:
-        _write_parquet(target, questions(), prompt)
+        _write_parquet(target, questions(), prompt, AGENT_LOOP if form == "verl" else None)
     return done
 
 
@@ -87,8 +90,8 @@ def _check_target(target: Path, form: str, prompt: str) -> None:
     if form not in get_args(Form):
         raise UserError(f'form "{form}": must be one of {", ".join(get_args(Form))}')
     parquet = target.suffix == ".parquet"
-    if parquet != (form == "search-r1"):
-        raise UserError(f"{target}: {form} is written as {'.parquet' if form == 'search-r1' else '.jsonl'}; rename it")
+    if parquet != (form in ("search-r1", "verl")):
+        raise UserError(f"{target}: {form} is written as {'.jsonl' if parquet else '.parquet'}; rename it")
     if "{question}" not in prompt:
         raise UserError("prompt: has no {question}, the place where the question goes")
 
@@ -114,7 +117,7 @@ def _flashrag_row(question: Question) -> dict[str, Any]:
 _ROW_GROUP = 1000
 
 
-def _write_parquet(target: Path, questions: Iterable[Question], prompt: str) -> None:
+def _write_parquet(target: Path, questions: Iterable[Question], prompt: str, agent_loop: str | None) -> None:
     """The columns that Search-R1 and verl read, and ``extra_info.sleuth``, JSON of all that they have no place for."""
     try:
         import pyarrow as pa
@@ -122,24 +125,24 @@ def _write_parquet(target: Path, questions: Iterable[Question], prompt: str) -> 
     except ImportError:
         raise UserError(f"{target}: writing parquet needs pyarrow; pip install 'sleuth[parquet]'") from None
     texts = pa.list_(pa.string())
-    schema = pa.schema(
-        {
-            "id": pa.string(),
-            "question": pa.string(),
-            "golden_answers": texts,
-            "data_source": pa.string(),
-            "prompt": pa.list_(pa.struct({"role": pa.string(), "content": pa.string()})),
-            "ability": pa.string(),
-            "reward_model": pa.struct({"style": pa.string(), "ground_truth": pa.struct({"target": texts})}),
-            "extra_info": pa.struct(
-                {"index": pa.int64(), "split": pa.string(), "question": pa.string(), "sleuth": pa.string()}
-            ),
-        }
-    )
+    columns = {
+        "id": pa.string(),
+        "question": pa.string(),
+        "golden_answers": texts,
+        "data_source": pa.string(),
+        "prompt": pa.list_(pa.struct({"role": pa.string(), "content": pa.string()})),
+        "ability": pa.string(),
+        "reward_model": pa.struct({"style": pa.string(), "ground_truth": pa.struct({"target": texts})}),
+        "extra_info": pa.struct(
+            {"index": pa.int64(), "split": pa.string(), "question": pa.string(), "sleuth": pa.string()}
+        ),
+    }
+    schema = pa.schema(columns if agent_loop is None else {**columns, "agent_name": pa.string()})
     with ExitStack() as stack:
         raw = stack.enter_context(write_atomically(target))
         writer = stack.enter_context(parquet.ParquetWriter(raw, schema))
-        rows = (_parquet_row(question, index, prompt) for index, question in enumerate(questions))
+        named = {} if agent_loop is None else {"agent_name": agent_loop}
+        rows = (_parquet_row(question, index, prompt) | named for index, question in enumerate(questions))
         while batch := list(islice(rows, _ROW_GROUP)):
             writer.write_table(pa.Table.from_pylist(batch, schema))
 
