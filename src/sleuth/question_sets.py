@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sleuth.data.benchmarks import is_benchmark, load_benchmarks
 from sleuth.data.overlap import question_key
 from sleuth.data.questions import load_questions
 from sleuth.errors import UserError
@@ -72,10 +73,7 @@ def question_sets(
     sources: dict[str, Any] = {
         split: getattr(data, split) or (str(getattr(world, split)) if world is not None else None) for split in splits
     }
-    loaded = {
-        split: load_questions(source, where=_conditions(data, split)) if source else []
-        for split, source in sources.items()
-    }
+    loaded = {split: _load(source, _conditions(data, split)) if source else [] for split, source in sources.items()}
     train, dev, test = (loaded.get(split, []) for split in SPLITS)
     if data.test_limit is not None:
         test = limited(test, data.test_limit, recipe.seed)
@@ -128,6 +126,19 @@ def split_off(questions: Sequence[Question], size: int, seed: int) -> tuple[list
     chosen: set[tuple[str, str]] = set(drawn[: min(size, len(identities) // 2)])
     rest = [question for question in questions if _identity(question) not in chosen]
     return rest, [question for question in questions if _identity(question) in chosen]
+
+
+def _load(source: str | Sequence[str], where: Mapping[str, Any]) -> list[Question]:
+    """Of files, folders, `datasets` names and benchmarks by their names (where no file is called so)."""
+    sources = [source] if isinstance(source, str) else list(source)
+    named = [name for name in sources if is_benchmark(name) and not Path(name).exists()]
+    if not named:
+        return load_questions(sources, where=where)
+    if where:
+        raise UserError(f"{named[0]} is a benchmark by name, which is taken whole; drop the conditions {dict(where)}")
+    others = [name for name in sources if name not in named]
+    questions = load_questions(others) if others else []
+    return [*questions, *(question for one in load_benchmarks(named) for question in one.questions)]
 
 
 def _identity(question: Question) -> tuple[str, str]:

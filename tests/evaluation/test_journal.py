@@ -126,3 +126,26 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
     (tmp_path / "evaluation.json").write_text("{}")
     with pytest.raises(UserError, match="not of this version"):
         _ = EvaluationFolder.find(tmp_path).settings
+
+
+def test_a_sealed_benchmarks_texts_are_never_written_in_the_open(tmp_path):
+    secret = answered("1", "the hidden answer", source="browsecomp")
+    secret.question, secret.golden_answers = "a hidden question", ["the hidden answer"]
+    secret.spans.append(Span(SpanKind.POLICY, [5, 6], "a hidden thought", [-0.1, -0.1]))
+    secret.extra = {"canary": "key"}
+    folder = EvaluationFolder(tmp_path)
+    folder.begin(SETTINGS)
+    journal = folder.journal("rag-greedy")
+    journal.open()
+    journal.append([secret])
+    journal.close(whole=True)
+    folder.write_scores("rag-greedy")
+    from sleuth.jsonl import read_jsonl
+
+    written = str([row for _, row in read_jsonl(journal.packed)]) + (tmp_path / "scores-rag-greedy.jsonl").read_text()
+    assert "hidden" not in written
+    assert "[5, 6]" not in written
+    (back,) = journal.trajectories()
+    assert (back.question, back.answer, back.spans[-1].text) == (secret.question, secret.answer, "a hidden thought")
+    assert folder.scores("rag-greedy")[0].em == 1.0
+    assert journal.open() == {"1"}

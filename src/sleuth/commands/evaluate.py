@@ -15,6 +15,7 @@ from sleuth.commands.evaluation_plan import Plan, estimate_lines, plan_evaluatio
 from sleuth.commands.folders import check_output_folder, check_writable
 from sleuth.commands.policy import Policy, check_model, find_policy, split_arguments
 from sleuth.commands.terminal import console
+from sleuth.data.overlap import shared_steps
 from sleuth.errors import RunFailed, RunStopped, UserError
 from sleuth.evaluation.compare import compare, comparison_sheet, system_pairs
 from sleuth.evaluation.coverage import answer_coverage
@@ -84,10 +85,11 @@ def run_evaluation(
     if dry_run:
         return
     with folder.lock():
-        folder.begin(plan.settings())
+        overlap = _trained_on(policy, plan.questions)
+        folder.begin({**plan.settings(), "notes": [f"{line[0].upper()}{line[1:]}." for line in overlap]})
         write_recipe(policy.recipe, folder.path / "recipe.yaml")
         notes.print(answer_coverage(plan.retriever, plan.questions, policy.recipe.limits.k).line())
-        for line in _trained_on(policy, plan.questions):
+        for line in overlap:
             notes.print(f"note: {line}")
         _answer(plan, folder, policy.recipe)
         systems = read_systems([folder], policy.recipe.evaluation.seed)
@@ -147,16 +149,25 @@ def _set_name(file: str) -> str:
 
 
 def _trained_on(policy: Policy, questions: Sequence[Question]) -> list[str]:
-    """A line when the run's training questions are among ``questions``."""
-    if policy.folder is None:
+    """What is known of questions that were trained on: by the run's own recipe, or by ``data.train`` as given."""
+    original = find_policy(str(policy.folder)).recipe if policy.folder is not None else policy.recipe
+    if policy.folder is None and original.data.train is None:
         return []
-    original = find_policy(str(policy.folder)).recipe
     try:
-        trained = question_sets(original, world_files(original, policy.folder), splits=["train"]).train
+        world = world_files(original, policy.folder) if policy.folder is not None else None
+        trained = question_sets(original, world, splits=["train"]).train
     except UserError as error:
         return [f"whether it was trained on these questions isn't known ({error})"]
     _, shared = without(questions, trained)
-    return [f"{shared} of {len(questions)} questions may have been trained on"] if shared else []
+    lines = [f"{shared} of {len(questions)} questions may have been trained on"] if shared else []
+    steps = shared_steps(questions, trained)
+    if steps:
+        touched, last = {step.id for step in steps}, {step.id for step in steps if step.last}
+        lines.append(
+            f"{len(touched)} of {len(questions)} questions have a step that may have been trained on; "
+            f"for {len(last)} it is the last one, whose answer is the question's"
+        )
+    return lines
 
 
 def _answer(plan: Plan, folder: EvaluationFolder, recipe: Recipe) -> None:
@@ -181,8 +192,9 @@ def _answer(plan: Plan, folder: EvaluationFolder, recipe: Recipe) -> None:
 def _show(path: Path, systems: Sequence[SystemScores], metric: str = "em") -> None:
     out = console()
     made = write_tables(path, systems, metric)
-    # Of several systems the terminal has room for two tables; the files hold the others.
-    for sheet in made[:2] if len(systems) > 1 else made:
+    # A terminal has room for each of one or two systems, and else for all of them in short; the files hold everything.
+    shown = {1: made[:1], 2: made[2:4]}.get(len(systems), made[:2])
+    for sheet in shown:
         out.print(sheet.rich())
     failed = sum(line.failed for system in systems for line in system.lines if line.name != AVERAGE)
     if failed:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sleuth.agent.episode import Limits
 from sleuth.assembly import assemble, build_agent, build_sampler, gather
 from sleuth.commands.policy import Policy
+from sleuth.data.benchmarks.sealed import CANARY
 from sleuth.errors import UserError
 from sleuth.evaluation.folder import SCHEMA, question_settings
 from sleuth.evaluation.methods import AGENT, METHODS
@@ -91,6 +92,7 @@ class Plan:
             "answer_tokens": self.budget.answer_tokens,
             "retriever": {"kind": retriever.kind, "settings": retriever.settings},
             "corpus": self.corpus_hash,
+            "sealed": any(CANARY in question.extra for question in self.questions),
             "grader": getattr(recipe.reward, "grader", "squad"),
             "comparable": recipe.data.comparable,
             **({} if endpoint is None else {"prices": {"in": endpoint.price_in, "out": endpoint.price_out}}),

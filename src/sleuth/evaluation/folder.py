@@ -29,7 +29,7 @@ from sleuth.types import Question
 SETTINGS = "evaluation.json"
 SCHEMA = "sleuth.evaluation/1"
 _RETRIEVAL = "retrieval.jsonl"
-_GROWS = ("systems", "prices")
+_GROWS = ("systems", "prices", "notes")
 """What a later call may add to or change; everything else must stay."""
 
 

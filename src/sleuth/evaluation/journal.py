@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
+from sleuth.data.benchmarks.sealed import CANARY, opened_row, sealed_row
 from sleuth.errors import UserError
 from sleuth.jsonl import read_jsonl, replace_surrogates, write_atomically, write_jsonl
 from sleuth.rollouts import InvalidRollout, from_dict, to_dict
-from sleuth.types import FAILED, Trajectory
+from sleuth.types import FAILED, Question, Trajectory
 
 
 class Journal:
@@ -42,7 +44,7 @@ class Journal:
         """Write whole lines, in one go, and to the disk."""
         if self._file is None:
             raise RuntimeError("the journal isn't open")
-        lines = [replace_surrogates(json.dumps(to_dict(t), ensure_ascii=False)) + "\n" for t in trajectories]
+        lines = [replace_surrogates(json.dumps(_row_of(t), ensure_ascii=False)) + "\n" for t in trajectories]
         self._file.write("".join(lines).encode())
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -67,7 +69,7 @@ class Journal:
             return
         for line, row in read_jsonl(path, broken=lambda number, error: None):
             try:
-                yield from_dict(row)
+                yield from_dict(_opened(row))
             except InvalidRollout as error:
                 raise UserError(f"{path}, line {line}: {error}") from None
 
@@ -83,6 +85,23 @@ class Journal:
                 ids.add(row["id"])
                 out.write(line)
         return ids
+
+
+def _row_of(trajectory: Trajectory) -> dict[str, Any]:
+    """The line of a trajectory. Of a sealed benchmark every text is encrypted, and token ids, which spell it, are left
+    out."""
+    canary = trajectory.extra.get(CANARY)
+    if not canary:
+        return to_dict(trajectory)
+    bare = [replace(span, ids=[], logprobs=None, parts=[]) for span in trajectory.spans]
+    row = to_dict(replace(trajectory, spans=bare))
+    question = Question(trajectory.group, "", [], extra={CANARY: canary})
+    return {**sealed_row(row, question, keep=("schema", "id", "group", "data_source", "status", "end")), CANARY: canary}
+
+
+def _opened(row: dict[str, Any]) -> dict[str, Any]:
+    canary = row.pop(CANARY, None)
+    return opened_row(row, canary) if canary else row
 
 
 def _row(line: bytes) -> dict | None:

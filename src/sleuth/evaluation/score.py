@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sleuth.agent.agent import SearchAgent
+from sleuth.data.benchmarks.sealed import sealed_row
 from sleuth.evaluation.recall import Evidence, evidence_kind, recall
 from sleuth.evaluation.systems import usage_of
 from sleuth.rewards.graders import GRADERS, Grader
@@ -120,8 +121,11 @@ def score_one(trajectory: Trajectory, grader: Grader) -> Score:
 
 
 def score_row(trajectory: Trajectory, row: Score) -> dict[str, Any]:
-    """A JSON object of an answer: what was asked, searched and answered, and its scores."""
-    return {
+    """A JSON object of an answer: what was asked, searched and answered, and its scores.
+
+    Of a sealed benchmark every text in it is encrypted.
+    """
+    written = {
         **asdict(row),
         "question_id": row.question,
         "question": trajectory.question,
@@ -131,6 +135,8 @@ def score_row(trajectory: Trajectory, row: Score) -> dict[str, Any]:
         "titles": [[d.title for d in span.documents] for span in trajectory.spans if span.documents],
         **({"error": trajectory.error} if trajectory.error else {}),
     }
+    kept = ("id", "question_id", "data_source", "status", "evidence", "hops", "type")
+    return sealed_row(written, Question(trajectory.group, "", [], extra=trajectory.extra), keep=kept)
 
 
 def score_rows(trajectories: Sequence[Trajectory], scores: Sequence[Score]) -> Iterator[dict[str, Any]]:

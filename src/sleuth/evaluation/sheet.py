@@ -88,7 +88,8 @@ class Sheet:
             title=self.title or None, caption="\n".join(self.notes) or None, box=box.SIMPLE_HEAD, pad_edge=False
         )
         for column, name in enumerate(self.header):
-            table.add_column(name, justify="left" if column < self.left else "right", overflow="fold")
+            named = column < self.left
+            table.add_column(name, justify="left" if named else "right", overflow="fold", no_wrap=named)
         for number, row in enumerate(self.rows):
             table.add_row(*row, style="bold" if number in self.bold else None)
         return table

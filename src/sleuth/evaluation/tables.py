@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +136,8 @@ def sheets(systems: Sequence[SystemScores], metric: str = "em") -> list[Sheet]:
     made = [matrix_sheet(systems, metric), outcome_sheet(systems)] if len(systems) > 1 else []
     for system in systems:
         comparable = system.settings.get("comparable", True)
-        made.append(scores_sheet(system.lines, title=_title(system), comparable=comparable, k=system.settings["k"]))
+        sheet = scores_sheet(system.lines, title=_title(system), comparable=comparable, k=system.settings["k"])
+        made.append(replace(sheet, notes=(*sheet.notes, *system.settings.get("notes", []))))
     return [*made, *(sheet for by in ("hops", "type") if (sheet := breakdown_sheet(systems, by)) is not None)]
 
 
@@ -164,14 +165,14 @@ def write_tables(folder: Path, systems: Sequence[SystemScores], metric: str = "e
 
 
 def write_viewers(systems: Sequence[SystemScores]) -> None:
-    """A page with every rollout of each system, beside its answers."""
+    """A page with every rollout of each system, beside its answers; none where a sealed benchmark is among them."""
     from sleuth.report.rollouts import Options
     from sleuth.report.sources import find_source
     from sleuth.report.write import write_report
 
     for system in systems:
         journal = system.folder.journal(system.name)
-        if system.scores and journal.packed.exists():
+        if system.scores and journal.packed.exists() and not system.settings.get("sealed"):
             write_report(find_source(journal.packed), _viewer(system), Options())
 
 
