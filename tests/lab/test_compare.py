@@ -110,7 +110,7 @@ def test_seeds_share_their_first_batch_and_differ_from_each_other(finished):
 def test_what_is_finished_is_not_run_again_and_more_seeds_are_added(finished, capsys):
     before = {path: path.stat().st_mtime_ns for path in finished.glob("cells/*/*/*/summary.json")}
     assert compare(str(finished.parent / "tiny.yaml"), finished, "--dry-run", seeds="3") == 0
-    assert "9 runs (2 arms; regimes stable, stress), 6 of them finished" in capsys.readouterr().err
+    assert "9 runs (2 arms; regimes stable, stress; seeds 0 to 2), 6 of them finished" in capsys.readouterr().err
     assert cli.run(["compare", str(finished)]) == 0
     assert before == {path: path.stat().st_mtime_ns for path in finished.glob("cells/*/*/*/summary.json")}
 
@@ -145,6 +145,44 @@ def test_an_export_holds_every_metric_and_gives_the_same_table(finished, tmp_pat
     assert cli.run(["compare", str(file.with_name("nothing")), "--table"]) == 2
     assert cli.run(["compare", str(finished), "--table", "--seeds", "3"]) == 2
     assert "--seeds has no effect with --table" in capsys.readouterr().err
+
+
+def test_an_export_and_further_folders_are_one_table_and_one_export(finished, tmp_path, capsys):
+    recipe, old, more, both = (
+        str(finished.parent / "tiny.yaml"),
+        tmp_path / "old.jsonl",
+        tmp_path / "more",
+        tmp_path / "o",
+    )
+    assert cli.run(["compare", str(finished), "--export", str(old)]) == 0
+    assert compare(recipe, more, "--dry-run", seeds="2,") == 0
+    err = capsys.readouterr().err
+    assert "3 runs (2 arms; regimes stable, stress; seed 2)" in err
+    assert compare(recipe, more, seeds="2,") == 0
+    new = tmp_path / "new.jsonl.zst"
+    arguments = ["compare", str(old), str(more), "--table", "-o", str(both), "--export", str(new)]
+    assert cli.run(arguments) == 0
+    joined, records = read_export(new)
+    assert {(r.regime, r.arm, r.seed) for r in joined.results} == {
+        (regime, arm, seed)
+        for regime, arm in (("stress", "grpo"), ("stress", "search_sapo[gamma=1]"), ("stable", "grpo"))
+        for seed in range(3)
+    }
+    assert set(records) == {r.run for r in joined.results}
+    assert "| stress | search_sapo[gamma=1] | 3 |" in (both / "table.md").read_text()
+    assert not (both / "comparison.json").exists()
+    # The same run twice is one run; with other rewards it is a mistake.
+    assert cli.run(["compare", str(old), str(finished), "--table"]) == 0
+    wrong = tmp_path / "wrong.jsonl"
+    lines = old.read_text().splitlines()
+    row = json.loads(lines[1])
+    row["metrics"]["reward"][0] += 0.25
+    wrong.write_text("\n".join([lines[0], json.dumps(row), *lines[2:]]) + "\n")
+    capsys.readouterr()
+    assert cli.run(["compare", str(old), str(wrong), "--table"]) == 2
+    assert "is finished here and in a source before, with other rewards" in capsys.readouterr().err
+    assert cli.run(["compare", str(old), "trainer.steps=3", "--table"]) == 2
+    assert "trainer.steps=3 has no effect with --table" in capsys.readouterr().err
 
 
 CRASHES = """

@@ -73,35 +73,39 @@ def compare(
         raise RunFailed(f"{failed} of {len(folder.cells)} runs failed; the same command tries them again")
 
 
-def check_runs_nothing(settings: Sequence[str], **options: object) -> None:
+def check_runs_nothing(**options: object) -> None:
     """Refuse what only matters to runs.
 
     Raises:
         UserError: something was given.
     """
-    given = [f"--{name}" for name, value in options.items() if value is not None] + list(settings)
+    given = [f"--{name}" for name, value in options.items() if value is not None]
     if given:
         raise UserError(f"{given[0]} has no effect with --table or --export, which run nothing; drop it")
 
 
-def show(source: str, *, output: Path | None) -> None:
-    """Table, verdict and pictures again, from a comparison's folder or an exported file, without running anything.
+def show(sources: Sequence[str], *, output: Path | None) -> None:
+    """Table, verdict and pictures again, without running anything. Those of one folder are written into it.
+
+    Args:
+        sources: comparisons' folders and exported files; several are put together.
+        output: folder for table and pictures of anything but one folder; None: only print.
 
     Raises:
-        UserError: neither is there.
+        UserError: a source isn't there, or they don't compare the same.
     """
     from sleuth.lab.charts import check_charts
-    from sleuth.lab.export import read_export
     from sleuth.lab.folder import ComparisonFolder
+    from sleuth.lab.sources import read_sources
 
     check_charts()
-    path = Path(source)
-    if ComparisonFolder.holds(path) or path.is_dir():
+    paths = _paths(sources)
+    if len(paths) == 1 and paths[0].is_dir():
         if output is not None:
-            raise UserError("-o goes with an exported file; the table of a comparison's folder is written into it")
-        _finish(ComparisonFolder.read(path))
+            raise UserError("-o goes with an exported file or several sources; a folder's table is written into it")
+        _finish(ComparisonFolder.read(paths[0]))
         return
-    comparison, _ = read_export(path)
+    comparison, _ = read_sources(paths)
     if output is not None:
         check_output_folder(output)
         output.mkdir(parents=True, exist_ok=True)
@@ -109,19 +113,25 @@ def show(source: str, *, output: Path | None) -> None:
     _print(comparison, output)
 
 
-def export_comparison(source: str, file: Path) -> None:
-    """Write every metric of a comparison's runs to one file.
+def export_comparison(sources: Sequence[str], file: Path) -> None:
+    """Write every metric of the runs of these comparisons to one file.
 
     Raises:
         UserError: no comparison there, or the file exists.
     """
     from sleuth.lab.export import export
-    from sleuth.lab.folder import ComparisonFolder
+    from sleuth.lab.sources import read_sources
 
-    folder = ComparisonFolder.read(Path(source))
     check_output_file(file, force=False)
-    export(folder.as_it_stands(), folder.path, file)
+    export(*read_sources(_paths(sources)), file)
     console().print(f"{file}: {file.stat().st_size / 1e6:.1f} MB")
+
+
+def _paths(sources: Sequence[str]) -> list[Path]:
+    for source in sources:
+        if "=" in source and not Path(source).exists():
+            raise UserError(f"{source} has no effect with --table or --export, which run nothing; drop it")
+    return [Path(source) for source in sources]
 
 
 def _planned(
@@ -163,13 +173,16 @@ def _refuse_options(settings: Sequence[str], **options: object) -> None:
 def _print_plan(
     folder: ComparisonFolder, steps: Mapping[str, int], done: Mapping[str, int], jobs: int, seconds: float | None
 ) -> None:
+    from sleuth.lab.design import seeds_text
     from sleuth.lab.display import duration
 
     left = sum(steps.values()) - sum(done.values())
-    regimes = ", ".join(folder.design.regimes)
+    regimes = ", ".join(name for name in folder.design.regimes if any(c.regime == name for c in folder.cells))
+    seeds = seeds_text({cell.seed for cell in folder.cells})
+    arms = len({cell.arm.name for cell in folder.cells})
     out = console(stderr=True)
     out.print(
-        f"{folder.path}: {len(folder.cells)} runs ({len(folder.design.arms)} arms; regimes {regimes}), "
+        f"{folder.path}: {len(folder.cells)} runs ({arms} arms; regimes {regimes}; {seeds}), "
         f"{len(folder.cells) - len(steps)} of them finished",
         soft_wrap=True,
     )

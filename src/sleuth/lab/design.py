@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -212,6 +212,19 @@ def parse_seeds(text: str) -> list[int]:
     if not seeds:
         raise UserError(f"--seeds {text}: write how many (5), which (5-9), or a list (1,4)")
     return list(dict.fromkeys(seeds))
+
+
+def seeds_text(seeds: Collection[int]) -> str:
+    """``seed 4``, ``seeds 0 to 4``, ``seeds 0 to 2, 7``: which they are, since ``--seeds 4`` is how many."""
+    known = sorted(seeds)
+    runs: list[list[int]] = []
+    for seed in known:
+        if runs and seed == runs[-1][-1] + 1:
+            runs[-1].append(seed)
+        else:
+            runs.append([seed])
+    pieces = [f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
+    return f"seed{'s' if len(known) > 1 else ''} {', '.join(pieces)}"
 
 
 def _range(piece: str) -> range:

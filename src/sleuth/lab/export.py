@@ -9,7 +9,7 @@ digits.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +17,19 @@ from sleuth.errors import UserError
 from sleuth.jsonl import read_jsonl, write_jsonl
 from sleuth.lab.comparison import Comparison
 from sleuth.lab.results import Result, Status
-from sleuth.training.run_folder import RunFolder
 
 SCHEMA = "sleuth.comparison-metrics/1"
 
 
-def export(comparison: Comparison, folder: Path, file: Path) -> None:
+def export(comparison: Comparison, records: Mapping[str, Sequence[Mapping[str, Any]]], file: Path) -> None:
     """Write the metrics of all runs that have any.
 
     Args:
-        folder: where the runs are.
+        records: the step records of each run, by its folder.
     """
     head = {key: value for key, value in comparison.to_dict(cells=False).items() if key not in ("table", "verdict")}
-    write_jsonl(file, [head | {"schema": SCHEMA, "cells": _planned(comparison)}, *_runs(comparison.results, folder)])
+    rows = _runs(comparison.results, records)
+    write_jsonl(file, [head | {"schema": SCHEMA, "cells": _planned(comparison)}, *rows])
 
 
 def read_export(file: Path) -> tuple[Comparison, dict[str, list[dict[str, Any]]]]:
@@ -63,12 +63,11 @@ def _planned(comparison: Comparison) -> list[dict[str, Any]]:
     return [{key: cell[key] for key in keys} for cell in (result.to_dict() for result in comparison.results)]
 
 
-def _runs(results: Sequence[Result], folder: Path) -> Iterator[dict[str, Any]]:
+def _runs(results: Sequence[Result], records: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
     for result in results:
-        records = RunFolder(folder / result.run).read_metrics()
-        if records:
-            names = list(dict.fromkeys(name for record in records for name in record))
-            metrics = {name: [_short(name, record.get(name)) for record in records] for name in names}
+        if of_run := records.get(result.run):
+            names = list(dict.fromkeys(name for record in of_run for name in record))
+            metrics = {name: [_short(name, record.get(name)) for record in of_run] for name in names}
             yield {"run": result.run, "metrics": metrics}
 
 
