@@ -137,7 +137,10 @@ def compare(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and stop.")] = False,
     table: Annotated[
-        bool, typer.Option("--table", help="Run nothing: show what is there, and write table and pictures (see docs/lab.md).")
+        bool,
+        typer.Option(
+            "--table", help="Run nothing: show what is there, and write table and pictures (see docs/lab.md)."
+        ),
     ] = False,
     export: Annotated[
         Path | None,
