@@ -2,6 +2,7 @@ import math
 import threading
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -120,10 +121,13 @@ def test_results_do_not_depend_on_the_batch(texts, queries):
     assert together == [search(retriever, query)[0] for query in queries]
 
 
-def test_a_batch_larger_than_the_working_memory_is_cut(monkeypatch):
-    whole = search(BM25Retriever(CITIES), "berlin", "lyon", "france", "city")
-    monkeypatch.setattr(postings, "_CELLS", 9)
-    assert search(BM25Retriever(CITIES), "berlin", "lyon", "france", "city") == whole
+def test_the_best_of_many_are_those_of_a_sort_ties_in_the_order_of_the_corpus():
+    rng = np.random.default_rng(0)
+    for passages, k in [(1, 1), (63, 3), (640, 9), (641, 10), (5000, 3), (5000, 77), (5000, 78), (5000, 5001)]:
+        scores = rng.integers(0, 40, passages).astype(np.float32)
+        scores[rng.random(passages) < rng.random()] = 0
+        expected = [row for row in np.argsort(-scores, kind="stable").tolist() if scores[row] > 0][:k]
+        assert postings._best(scores, k) == expected
 
 
 def test_equal_scores_keep_the_order_of_the_corpus():

@@ -36,6 +36,6 @@ def serve(folder: Path, *, host: str, port: int, workers: int, k: int, dialect: 
     notes = console(stderr=True)
     if host not in _LOOPBACK and token is None:
         notes.print(f"warning: anyone who reaches {host} can search this index; set {TOKEN} to ask for a token")
-    threads = max(1, min(4, (os.cpu_count() or 1) // workers))
+    threads = max(1, min(8, (os.cpu_count() or 1) // workers))
     server = ServerSettings(folder, settings, k, dialect, token=token, threads=threads)
     run(server, host=host, port=port, workers=workers, ready=lambda url: notes.print(f"serving {folder} at {url}"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,11 @@ import numpy as np
 
 from sleuth.retrieval.engine import Hits
 
-_CELLS = 1 << 22
-"""Scores held at a time, passages times queries: 32 MiB."""
+_STRETCH = 64
+"""Scores of which the highest is looked at first."""
+
+_KNOWN_WORDS = 1 << 16
+"""Words of queries whose columns are remembered: a few megabytes."""
 
 _COMPILED_FROM = 100_000
 """Passages from which the compiled scorer pays, although it takes seconds to compile."""
@@ -88,30 +92,21 @@ class Postings:
         columns = [[c for word in words if (c := self.column.get(word)) is not None] for words in queries]
         if self._compiled:
             return self._compiled_search(columns, k)
-        batch = max(1, _CELLS // max(self.passages, 1))
         hits: list[Hits] = []
-        for start in range(0, len(columns), batch):
-            for scores in self._score(columns[start : start + batch]):
-                best = _best(scores, k)
-                hits.append(list(zip(best, scores[best].tolist(), strict=True)))
+        for query in columns:
+            scores = self._score(query)
+            best = _best(scores, k)
+            hits.append(list(zip(best, scores[best].tolist(), strict=True)))
         return hits
 
-    def _score(self, queries: Sequence[Sequence[int]]) -> np.ndarray:
-        """Scores of all passages, (queries, passages) in float64; a word counts as often as the query has it."""
-        all_scores, all_rows, starts = self._arrays
-        shape = (len(queries), self.passages)
-        cells: list[np.ndarray] = []
-        scores: list[np.ndarray] = []
-        for number, columns in enumerate(queries):
-            for column in columns:
-                stretch = slice(int(starts[column]), int(starts[column + 1]))
-                cells.append(all_rows[stretch] + number * shape[1])
-                scores.append(all_scores[stretch])
-        if not cells:
-            return np.zeros(shape)
-        # bincount adds in the order given, so that a query's scores don't depend on its batch.
-        summed = np.bincount(np.concatenate(cells), np.concatenate(scores), minlength=shape[0] * shape[1])
-        return summed.reshape(shape)
+    def _score(self, columns: Sequence[int]) -> np.ndarray:
+        """Scores of all passages, (passages,) in float32; a word counts as often as the query has it."""
+        scores, rows, starts = self._arrays
+        summed = np.zeros(self.passages, np.float32)
+        for column in columns:
+            stretch = slice(starts.item(column), starts.item(column + 1))
+            np.add.at(summed, rows[stretch], scores[stretch])
+        return summed
 
     def _compiled_search(self, queries: Sequence[Sequence[int]], k: int) -> list[Hits]:
         known = [np.asarray(columns, np.int32) for columns in queries if len(columns)]
@@ -136,13 +131,22 @@ class _HashedWords(Mapping[str, int]):
 
     def __init__(self, hashes: np.ndarray) -> None:
         self._hashes = hashes
+        self._find = lru_cache(_KNOWN_WORDS)(self._search)
 
-    def __getitem__(self, word: str) -> int:
+    def get(self, word: str, default: Any = None) -> Any:
+        column = self._find(word)
+        return default if column is None else column
+
+    def _search(self, word: str) -> int | None:
         value = np.uint64(word_hash(word))
         column = int(np.searchsorted(self._hashes, value))
-        if column < len(self._hashes) and self._hashes[column] == value:
-            return column
-        raise KeyError(word)
+        return column if column < len(self._hashes) and self._hashes[column] == value else None
+
+    def __getitem__(self, word: str) -> int:
+        column = self._find(word)
+        if column is None:
+            raise KeyError(word)
+        return column
 
     def __len__(self) -> int:
         return len(self._hashes)
@@ -156,11 +160,16 @@ def word_hash(word: str) -> int:
 
 
 def _best(scores: np.ndarray, k: int) -> list[int]:
-    """Positions of the ``k`` highest positive scores, best first, the earlier one on a tie."""
-    hits = np.flatnonzero(scores)
-    if len(hits) > k:
-        threshold = np.partition(scores[hits], -k)[-k]
-        hits = hits[scores[hits] >= threshold]
+    """Positions of the ``k`` highest positive scores, best first, the earlier one on a tie.
+
+    The maxima of stretches come first: no score below the k-th highest of them can be among the best, so that few
+    positions are left to be sorted.
+    """
+    least = 0.0
+    if k < len(scores) // _STRETCH:
+        whole = len(scores) // _STRETCH * _STRETCH
+        least = np.partition(scores[:whole].reshape(_STRETCH, -1).max(axis=0), -k)[-k]
+    hits = np.flatnonzero(scores >= least) if least > 0 else np.flatnonzero(scores)
     return hits[np.argsort(-scores[hits], kind="stable")][:k].tolist()
 
 

@@ -11,7 +11,7 @@ import json
 import mmap
 import os
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,9 @@ from sleuth.types import Document
 LINES = "passages.jsonl"
 ENDS = "passages.ends"
 _IDS, _TITLES = "passages.ids", "passages.titles"
-_HEAD, _TITLE, _TEXT, _TAIL = b'{"id":"', b'","title":"', b'","text":"', b'"}\n'
+BEFORE_ID, BEFORE_TITLE, BEFORE_TEXT, _TAIL = b'{"id":"', b'","title":"', b'","text":"', b'"}\n'
+"""What stands around the fields in a line."""
+
 _BUFFER = 1 << 22
 _POSITION = np.dtype("<i8")
 
@@ -47,7 +49,7 @@ class StoreWriter:
 
     def add(self, document: Document) -> None:
         identity, title, text = map(escaped_field, (document.id, document.title, document.text))
-        line = b"".join((_HEAD, identity, _TITLE, title, _TEXT, text, _TAIL))
+        line = b"".join((BEFORE_ID, identity, BEFORE_TITLE, title, BEFORE_TEXT, text, _TAIL))
         self._lines.write(line)
         self.bytes += len(line)
         self.count += 1
@@ -104,16 +106,16 @@ class PassageStore:
         start = self._ends.item(row - 1) if row else 0
         return self._text[start : self._ends.item(row) - 1]
 
+    def open_lines(self, rows: Sequence[int]) -> list[bytes]:
+        """The lines of these rows without their closing brace, so that more fields can be put behind."""
+        text, end = self._text, self._ends.item
+        return [text[end(row - 1) if row else 0 : end(row) - 2] for row in rows]
+
     def fields(self, row: int) -> tuple[bytes, bytes, bytes]:
         """Id, title and text as UTF-8 JSON strings without their quotes."""
-        line, title, text = self.located(row)
-        return line[len(_HEAD) : title - len(_TITLE)], line[title : text - len(_TEXT)], line[text:-2]
-
-    def located(self, row: int) -> tuple[bytes, int, int]:
-        """The passage's line, and where in it the title and the text begin."""
         line = self.line(row)
-        title = line.index(_TITLE) + len(_TITLE)
-        return line, title, line.index(_TEXT, title - 1) + len(_TEXT)
+        title, text = places(line)
+        return line[len(BEFORE_ID) : title - len(BEFORE_TITLE)], line[title : text - len(BEFORE_TEXT)], line[text:-2]
 
     def document(self, row: int, score: float | None = None) -> Document:
         identity, title, text = self.fields(row)
@@ -140,6 +142,12 @@ class PassageStore:
         """Rows of all passages with exactly this title, in the order of the corpus."""
         wanted = escaped_field(title)
         return [row for row in self._titles.candidates(wanted) if self.fields(row)[1] == wanted]
+
+
+def places(line: bytes) -> tuple[int, int]:
+    """Where in a line the title and the text begin."""
+    title = line.index(BEFORE_TITLE) + len(BEFORE_TITLE)
+    return title, line.index(BEFORE_TEXT, title) + len(BEFORE_TEXT)
 
 
 class _Lookup:

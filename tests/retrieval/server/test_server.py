@@ -1,6 +1,7 @@
 import concurrent.futures
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -159,6 +160,12 @@ serve(settings, host="127.0.0.1", port=0, workers=1, ready=lambda url: print("at
     assert all(status in (200, 503) for status, _, _ in answers)
 
 
+def batches(url):
+    """That the engine was given."""
+    text = urllib.request.urlopen(url + "/metrics").read().decode()
+    return float(re.search(r"^sleuth_batch_queries_count (\S+)", text, re.M)[1])
+
+
 def test_a_stopping_server_answers_what_it_has_begun(tmp_path, numbers):
     (tmp_path / "slow.py").write_text(
         "import time\n\ndef make():\n    return lambda pairs: time.sleep(0.7) or [0.0] * len(pairs)\n"
@@ -172,8 +179,10 @@ def test_a_stopping_server_answers_what_it_has_begun(tmp_path, numbers):
         ) as running,
         concurrent.futures.ThreadPoolExecutor(1) as pool,
     ):
+        before = batches(running.url)
         asked = pool.submit(send, running.url + "/retrieve", {"queries": ["word1"]})
-        time.sleep(0.3)
+        while batches(running.url) == before:
+            time.sleep(0.02)
         running.process.send_signal(signal.SIGTERM)
         assert asked.result()[0] == 200
         assert running.process.wait(20) in (0, -signal.SIGTERM)

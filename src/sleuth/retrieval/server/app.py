@@ -35,6 +35,7 @@ TOKEN = "SLEUTH_RETRIEVER_TOKEN"
 _RELOAD_SECONDS = 2.0
 _PROBE_SECONDS = 5.0
 _JSON = [(b"content-type", b"application/json")]
+_PATHS = frozenset((*SEARCH_PATHS, "/access", "/health", "/healthz", "/metrics"))
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -101,9 +102,7 @@ class RetrievalApp:
         except Exception:
             logging.getLogger("sleuth.server").exception("a search failed")
             status, body, headers = 500, dump({"error": "the search failed; the server's log says why"}), _JSON
-        known = path if path in (*SEARCH_PATHS, "/access", "/health", "/healthz", "/metrics") else "other"
-        self.metrics.requests.labels(known, status).inc()
-        self.metrics.seconds.labels(known).observe(time.perf_counter() - started)
+        self.metrics.answered(path if path in _PATHS else "other", status, time.perf_counter() - started)
         head = [*headers, (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": head})
         await send({"type": "http.response.body", "body": body})
@@ -135,7 +134,8 @@ class RetrievalApp:
         found = await self._batcher.submit(ask.queries, ask.k)
         index, hits = found[0][0] if found else index, [hits for _, hits in found]
         self.metrics.queries.inc(len(ask.queries))
-        self.metrics.empty.inc(sum(not found for found in hits))
+        if empty := hits.count([]):
+            self.metrics.empty.inc(empty)
         return 200, ask.answer(index.store, hits), [*_JSON, (b"x-sleuth-corpus", index.corpus_hash.encode())]
 
     def _search(self, queries: Sequence[str], k: int) -> list[tuple[IndexRetriever, Hits]]:

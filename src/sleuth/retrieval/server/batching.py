@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +13,11 @@ from typing import Any
 
 Search = Callable[[Sequence[Any], int], list[Any]]
 """Queries and ``k`` in, one result a query out."""
+
+
+_SHORT, _TURN = 0.0005, 0.002
+"""Seconds: a call that takes no longer than the first is searched on the event loop, together with others up to the
+second; handing it to a thread and back would take about as long."""
 
 
 class QueueFull(Exception):
@@ -23,17 +30,24 @@ class _Job:
     k: int
     future: asyncio.Future[list[Any]] = field(repr=False)
 
+    @property
+    def characters(self) -> int:
+        return sum(map(len, self.queries))
+
 
 class Batcher:
-    """Runs searches in threads, in the order of their coming.
+    """Runs searches in the order of their coming: short ones on the event loop, others in threads.
 
     An idle engine gets a query at once; no query waits for others to come. While ``threads`` batches are in work, new
     queries gather. A batch holds calls with the same ``k``, so that its results are those of the calls alone.
 
+    A thread costs more than a search of a small index: the hand-over, and two sides that wait for one interpreter.
+    Which calls are short is told from the seconds a character that the last ones took.
+
     Args:
-        search: runs in a thread; may be replaced at any time.
+        search: may be replaced at any time.
         threads: batches in work at the same time.
-        largest: queries in a batch; one call with more is a batch of its own.
+        largest: queries in a batch; one call with more is several, searched side by side.
         waiting: queries that may wait.
     """
 
@@ -43,11 +57,13 @@ class Batcher:
         self._pool = ThreadPoolExecutor(threads, "search")
         self._jobs: deque[_Job] = deque()
         self._working = 0
+        self._called = False
+        self._pace = math.inf
         self.waiting = 0
         self.batches = 0
         self.on_batch: Callable[[int], None] = lambda queries: None
 
-    async def submit(self, queries: list[Any], k: int) -> list[Any]:
+    async def submit(self, queries: list[str], k: int) -> list[Any]:
         """The result of each query.
 
         Raises:
@@ -58,34 +74,66 @@ class Batcher:
         # Whoever comes to an empty queue is served, however many queries that are.
         if self.waiting and self.waiting + len(queries) > self._most:
             raise QueueFull
-        job = _Job(queries, k, asyncio.get_running_loop().create_future())
-        self._jobs.append(job)
+        loop = asyncio.get_running_loop()
+        step = self._largest
+        jobs = [_Job(queries[at : at + step], k, loop.create_future()) for at in range(0, len(queries), step)]
+        self._jobs += jobs
         self.waiting += len(queries)
-        self._start()
-        return await job.future
+        if not self._called:
+            self._called = True
+            loop.call_soon(self._start)
+        if len(jobs) == 1:
+            return await jobs[0].future
+        return [found for part in await asyncio.gather(*(job.future for job in jobs)) for found in part]
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _start(self) -> None:
+        self._called = False
         loop = asyncio.get_running_loop()
         while self._jobs and self._working < self._threads:
-            batch = self._next_batch()
+            short = not self._working and self._pace * self._jobs[0].characters < _SHORT
+            batch = self._next_batch(_TURN if short else math.inf)
             if not batch:
                 continue
-            self._working += 1
             queries = [query for job in batch for query in job.queries]
             self.batches += 1
             self.on_batch(len(queries))
-            work = loop.run_in_executor(self._pool, self.search, queries, batch[0].k)
+            if short:
+                self._give(batch, *self._timed(queries, batch[0].k))
+                if self._jobs:  # requests that came meanwhile have their turn before the next batch
+                    self._called = True
+                    loop.call_soon(self._start)
+                return
+            self._working += 1
+            work = loop.run_in_executor(self._pool, self._timed, queries, batch[0].k)
             work.add_done_callback(lambda done, batch=batch: self._finish(batch, done))  # type: ignore[misc]
 
-    def _next_batch(self) -> list[_Job]:
+    def _timed(self, queries: list[str], k: int) -> tuple[list[Any], BaseException | None]:
+        """Results or what the search raised; the pace is noted."""
+        started = time.perf_counter()
+        try:
+            return self.search(queries, k), None
+        except Exception as error:
+            return [], error
+        finally:
+            pace = (time.perf_counter() - started) / max(1, sum(map(len, queries)))
+            # A mean of the last few: one search that was held up counts little, and cold caches are forgotten.
+            self._pace = pace if self._pace == math.inf else 0.8 * self._pace + 0.2 * pace
+
+    def _next_batch(self, seconds: float) -> list[_Job]:
+        """Calls from the front of the queue that may be searched together and, but for the first, in this time."""
         batch: list[_Job] = []
         size = 0
+        largest = self._largest
+        if seconds == math.inf:  # what waits is shared among the threads that are free
+            largest = min(largest, math.ceil(self.waiting / (self._threads - self._working)))
         while self._jobs:
             job = self._jobs[0]
-            if batch and (job.k != batch[0].k or size + len(job.queries) > self._largest):
+            if seconds < math.inf:
+                seconds -= self._pace * job.characters
+            if batch and (job.k != batch[0].k or size + len(job.queries) > largest or seconds < 0):
                 break
             self._jobs.popleft()
             self.waiting -= len(job.queries)
@@ -95,9 +143,15 @@ class Batcher:
             size += len(job.queries)
         return batch
 
-    def _finish(self, batch: list[_Job], done: asyncio.Future[list[Any]]) -> None:
+    def _finish(self, batch: list[_Job], done: asyncio.Future[tuple[list[Any], BaseException | None]]) -> None:
         self._working -= 1
-        error = asyncio.CancelledError() if done.cancelled() else done.exception()
+        if done.cancelled():
+            self._give(batch, [], asyncio.CancelledError())
+        else:
+            self._give(batch, *done.result())
+        self._start()
+
+    def _give(self, batch: list[_Job], results: list[Any], error: BaseException | None) -> None:
         start = 0
         for job in batch:
             end = start + len(job.queries)
@@ -105,6 +159,5 @@ class Batcher:
                 if error is not None:
                     job.future.set_exception(error)
                 else:
-                    job.future.set_result(done.result()[start:end])
+                    job.future.set_result(results[start:end])
             start = end
-        self._start()

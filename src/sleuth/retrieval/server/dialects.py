@@ -16,7 +16,7 @@ from typing import Any
 
 from sleuth.jsonl import replace_surrogates
 from sleuth.retrieval.engine import Hits
-from sleuth.retrieval.store import PassageStore
+from sleuth.retrieval.store import BEFORE_ID, BEFORE_TEXT, BEFORE_TITLE, PassageStore, places
 from sleuth.types import Document
 
 try:
@@ -35,8 +35,7 @@ SEARCH_PATHS = (
     "/browsecomp-plus/retrieve",
 )
 
-_ID, _TITLE, _TEXT = len(b'{"id":"'), len(b'","title":"'), len(b'","text":"')
-"""What stands before an id, a title and a text in a line of the store."""
+_ID, _TITLE, _TEXT = map(len, (BEFORE_ID, BEFORE_TITLE, BEFORE_TEXT))
 
 Answer = Callable[[PassageStore, Sequence[Hits]], bytes]
 
@@ -168,69 +167,79 @@ def _answer(path: str, row: dict[str, Any], *, many: bool, scored: bool, dialect
 
 # Everything below puts pieces of bytes into one list, which is joined once in the end --------------------------------
 
-_Item = Callable[[list[bytes], PassageStore, int, int, float], None]
-_Layout = Callable[[list[bytes], PassageStore, Sequence[Hits], _Item], None]
+_Item = Callable[[bytes, int, float], tuple[bytes, ...]]
+"""A line of the store (:meth:`PassageStore.open_lines`), rank and score in, a piece of the answer out."""
+
+_Layout = Callable[[list[bytes], list[bytes], Sequence[Hits], _Item], None]
 
 
 def _shape(*parts: bytes | tuple[_Layout, _Item]) -> Answer:
     def answer(store: PassageStore, hits: Sequence[Hits]) -> bytes:
+        lines = store.open_lines([row for found in hits for row, _ in found])
         out: list[bytes] = []
         for part in parts:
             if isinstance(part, bytes):
                 out.append(part)
             else:
                 layout, item = part
-                layout(out, store, hits, item)
+                layout(out, lines, hits, item)
         return b"".join(out)
 
     return answer
 
 
-def _nested(out: list[bytes], store: PassageStore, hits: Sequence[Hits], item: _Item) -> None:
+def _nested(out: list[bytes], lines: list[bytes], hits: Sequence[Hits], item: _Item) -> None:
     """A list for each query."""
-    comma = b"["
+    out.append(b"[")
+    start = 0
     for found in hits:
-        out.append(comma)
-        _flat(out, store, [found], item)
-        comma = b","
-    out.append(b"]" if hits else b"[]")
+        _flat(out, lines[start : start + len(found)], [found], item)
+        out.append(b",")
+        start += len(found)
+    _close(out, bool(hits))
 
 
-def _flat(out: list[bytes], store: PassageStore, hits: Sequence[Hits], item: _Item) -> None:
+def _flat(out: list[bytes], lines: list[bytes], hits: Sequence[Hits], item: _Item) -> None:
     """One list for all."""
-    comma = b"["
+    out.append(b"[")
+    at = iter(lines)
     for found in hits:
-        for number, (row, score) in enumerate(found, 1):
-            out.append(comma)
-            item(out, store, number, row, score)
-            comma = b","
-    out.append(b"[]" if comma == b"[" else b"]")
+        for number, (_, score) in enumerate(found, 1):
+            out += item(next(at), number, score)
+            out.append(b",")
+    _close(out, bool(lines))
 
 
-def _document(out: list[bytes], store: PassageStore, number: int, row: int, score: float) -> None:
-    # A line of the store has all but the contents, and ends as they do: with the text, a quote and a brace.
-    line, title, text = store.located(row)
-    out += (line[:-1], b',"contents":"\\"', line[title : text - _TEXT], b'\\"\\n', line[text:])
+def _close(out: list[bytes], comma: bool) -> None:
+    """End a list, in the place of its last comma if it has one."""
+    if comma:
+        out[-1] = b"]"
+    else:
+        out.append(b"]")
 
 
-def _item(out: list[bytes], store: PassageStore, number: int, row: int, score: float) -> None:
-    line, title, text = store.located(row)
+def _document(line: bytes, number: int, score: float) -> tuple[bytes, ...]:
+    title, text = places(line)
+    return line, b',"contents":"\\"', line[title : text - _TEXT], b'\\"\\n', line[text:], b"}"
+
+
+def _item(line: bytes, number: int, score: float) -> tuple[bytes, ...]:
+    title, text = places(line)
+    end = b'},"score":%r,"docid":"%b"}' % (score, line[_ID : title - _TITLE])
     contents = line[title : text - _TEXT], b'\\"\\n', line[text:]
-    identity = line[_ID : title - _TITLE]
-    out += (b'{"document":', line[:-1], b',"contents":"\\"', *contents)
-    out += (b',"score":', repr(score).encode(), b',"docid":"', identity, b'"}')
+    return b'{"document":', line, b',"contents":"\\"', *contents, end
 
 
-def _text(out: list[bytes], store: PassageStore, number: int, row: int, score: float) -> None:
-    line, title, text = store.located(row)
-    out += (b'{"text":"\\"', line[title : text - _TEXT], b'\\"\\n', line[text:])
+def _text(line: bytes, number: int, score: float) -> tuple[bytes, ...]:
+    title, text = places(line)
+    return b'{"text":"\\"', line[title : text - _TEXT], b'\\"\\n', line[text:], b"}"
 
 
-def _numbered(out: list[bytes], store: PassageStore, number: int, row: int, score: float) -> None:
+def _numbered(line: bytes, number: int, score: float) -> tuple[bytes, ...]:
     # Its client takes off a number and white space from the front.
-    _, title, text = store.fields(row)
-    out.append(b'"%d\\t\\"%b\\"\\n%b"' % (number, title, text))
+    title, text = places(line)
+    return b'"%d\\t\\"' % number, line[title : text - _TEXT], b'\\"\\n', line[text:]
 
 
-def _score(out: list[bytes], store: PassageStore, number: int, row: int, score: float) -> None:
-    out.append(repr(score).encode())
+def _score(line: bytes, number: int, score: float) -> tuple[bytes, ...]:
+    return (b"%r" % score,)

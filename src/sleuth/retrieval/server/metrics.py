@@ -29,7 +29,16 @@ class Metrics:
         self.waiting = Gauge(
             "sleuth_waiting_queries", "Queries that wait for the engine.", registry=own, multiprocess_mode="livesum"
         )
+        self._of: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         self.passages = Gauge("sleuth_passages", "Passages in the index.", registry=own, multiprocess_mode="max")
+
+    def answered(self, path: str, status: int, seconds: float) -> None:
+        """Count a request."""
+        if (path, status) not in self._of:  # looking a label up takes longer than counting
+            self._of[path, status] = self.requests.labels(path, status), self.seconds.labels(path)
+        count, histogram = self._of[path, status]
+        count.inc()
+        histogram.observe(seconds)
 
     def text(self) -> bytes:
         from prometheus_client import generate_latest
