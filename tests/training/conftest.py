@@ -5,7 +5,6 @@ import pytest
 from sleuth.assembly import assemble
 from sleuth.recipes.loader import load_recipe
 from sleuth.training.progress import Progress
-from sleuth.training.run import build_trainer
 from sleuth.training.run_folder import RunFolder
 
 SMALL = [
@@ -35,6 +34,8 @@ def small():
 @pytest.fixture
 def built(small, tmp_path):
     """``built(*settings)`` → (trainer, parts), ready to train in a run folder of its own."""
+
+    from sleuth.training.run import build_trainer  # TRL is not in every environment that has tests below
 
     def make(*settings):
         recipe = small(*settings)
