@@ -32,7 +32,7 @@ from sleuth.training.run import train
 from sleuth.training.run_folder import RunFolder
 from sleuth.types import SamplingParams
 
-RL_STEPS, ROUNDS, UPDATES_A_STEP = 12, 2, 8
+RL_STEPS, ROUNDS, UPDATES_A_STEP = 8, 2, 8
 DISTILL_BATCH, EPOCHS = 8, 2
 
 BASE = [
@@ -47,7 +47,7 @@ ROUNDS_SETTINGS = [
     "schedule=search_e1",
     f"search_e1.rounds={ROUNDS}",
     f"trainer.steps={RL_STEPS}",
-    "search_e1.pool.questions=128",
+    "search_e1.pool.questions=64",
     f"search_e1.distill.batch={DISTILL_BATCH}",
     "search_e1.distill.micro_batch=8",
     f"search_e1.distill.epochs={EPOCHS}",
@@ -65,26 +65,27 @@ def run_seed(home: Path, seed: int) -> None:
     out = home / f"seed-{seed}"
     result: dict[str, Any] = {"seed": seed, "arms": {}}
 
-    exact = out / "exact"
+    file = home / f"results-{seed}.json"
     rounds = [*settings, *ROUNDS_SETTINGS]
+
+    exact = out / "exact"
     seconds = _timed([*rounds, "search_e1.distill.clip=null"], exact, material)
-    result["arms"]["search_e1-exact"] = _rounds_arm(exact, material, seconds)
-    updates = sum(stage["updates"] for stage in result["arms"]["search_e1-exact"]["updates"])
+    result["arms"]["search_e1-exact"] = done = _rounds_arm(exact, material, seconds)
+    steps = round(sum(done["updates"]) / UPDATES_A_STEP)
 
-    clip = out / "clip"
-    _first_round_of(exact, clip, [*rounds, "search_e1.distill.clip=0.05"])
-    seconds = _timed([*rounds, "search_e1.distill.clip=0.05"], clip, material, resume=True)
-    result["arms"]["search_e1-clip"] = _rounds_arm(clip, material, seconds)
-
-    grpo, steps = out / "grpo", round(updates / UPDATES_A_STEP)
+    grpo = out / "grpo"
     seconds = _timed([*settings, f"trainer.steps={steps}"], grpo, material)
     result["arms"]["grpo"] = _arm(grpo / f"checkpoints/step-{steps}", material, seconds, steps)
-    wanted = result["arms"]["search_e1-exact"]["cpu"]
-    more = max(round(steps * wanted / seconds), steps + 1)
+    more = max(round(steps * done["cpu"] / seconds), steps + 1)
     seconds += _timed([*settings, f"trainer.steps={more}"], grpo, material, resume=True)
     result["arms"]["grpo-compute"] = _arm(grpo / f"checkpoints/step-{more}", material, seconds, more)
-    result["start"] = _scores(home / "policy", material, ("sampled", "greedy"))
-    (home / f"results-{seed}.json").write_text(json.dumps(result) + "\n")
+
+    clip = out / "clip"
+    clipped = [*rounds, "search_e1.distill.clip=0.05"]
+    _first_round_of(exact, clip, clipped)
+    seconds = _timed(clipped, clip, material, resume=True)
+    result["arms"]["search_e1-clip"] = _rounds_arm(clip, material, seconds)
+    file.write_text(json.dumps(result) + "\n")
 
 
 def _timed(settings: list[str], folder: Path, material: Material, resume: bool = False) -> float:
@@ -141,10 +142,11 @@ def _scores(model: Path, material: Material, ways: tuple[str, ...]) -> dict[str,
 def print_tables(home: Path) -> None:
     """Means over seeds with intervals, and paired differences to GRPO."""
     results = [json.loads(f.read_text()) for f in sorted(home.glob("results-*.json"))]
-    print(f"seeds: {[r['seed'] for r in results]}, {len(results[0]['start']['sampled'])} questions\n")
+    start = json.loads((home / "start.json").read_text())
+    print(f"seeds: {[r['seed'] for r in results]}, {len(start['sampled'])} questions\n")
     print("| arm | steps | CPU s | sampled EM | greedy EM | searches |\n|---|--:|--:|--:|--:|--:|")
     for arm in ("start", *ARMS):
-        cells = [r["start"] if arm == "start" else r["arms"][arm] for r in results]
+        cells = [start if arm == "start" else r["arms"][arm] for r in results]
         steps = "" if arm == "start" else f"{np.mean([c['steps'] for c in cells]):.1f}"
         cpu = "" if arm == "start" else f"{np.mean([c['cpu'] for c in cells]):.0f}"
         ems = [_pooled([c[way] for c in cells]) for way in ("sampled", "greedy")]
@@ -212,7 +214,11 @@ def main() -> None:
     torch.set_num_threads(1)
     policy = Path(home) / "policy"
     if not (policy / "config.json").is_file():
-        make_policy(policy, BASE, steps=500)
+        make_policy(policy, BASE)
+    start = Path(home) / "start.json"
+    if not start.is_file():
+        material = gather(load_recipe("laptop", BASE), Path(home))
+        start.write_text(json.dumps(_scores(policy, material, ("sampled", "greedy"))) + "\n")
     for seed in seeds:
         if not (Path(home) / f"results-{seed}.json").is_file():
             run_seed(Path(home), int(seed))

@@ -22,18 +22,22 @@ from sleuth.types import Question, Trajectory
 from sleuth.world.demonstrations import DemonstrationErrors, demonstrate
 from sleuth.world.files import WorldSet
 
-PLAIN, INFORMED = 8000, 8000
+PLAIN, INFORMED = 2000, 3000
+STEPS = 200
+WORLDS = ["world.train={worlds: 100, questions: 5000}"]
 
 
-def make_policy(folder: Path, settings: list[str], steps: int) -> None:
-    """Write the policy's model folder."""
-    recipe = load_recipe("laptop", settings)
-    material = gather(recipe, folder.parent)
-    file = folder.parent / "demonstrations.jsonl.zst"
+def make_policy(folder: Path, settings: list[str]) -> None:
+    """Write the policy's model folder; what it was made of lies beside it."""
+    made = folder.with_name(f"{folder.name}-demonstrations")
+    recipe = load_recipe("laptop", [*settings, *WORLDS])
+    material = gather(recipe, made)
+    file = made / "demonstrations.jsonl.zst"
     if not file.exists():
         write_rollouts(file, [*_played(recipe, material, PLAIN, None), *_informed(recipe, material)])
-    goes_on = [f"warmstart.demonstrations={file}", f"warmstart.steps={steps}", "warmstart.lr=2e-3"]
-    warmstart(load_recipe("laptop", [*settings, *goes_on, "warmstart.max_tokens=400"]), folder)
+    goes_on = [f"warmstart.demonstrations={file}", f"warmstart.steps={STEPS}", "warmstart.lr=1e-3"]
+    size = ["warmstart.batch=32", "warmstart.max_tokens=400"]
+    warmstart(load_recipe("laptop", [*settings, *WORLDS, *goes_on, *size]), folder)
 
 
 def _informed(recipe: Recipe, material: Material) -> list[Trajectory]:

@@ -182,7 +182,8 @@ def _prepare(
         return None
 
     processes.from_main(check)
-    processes.from_main(lambda: world_files(recipe, run.path) and None)  # which the others then find written
+    if material is None:  # written by one process, for the others to find
+        processes.from_main(lambda: world_files(recipe, run.path) and None)
     with processes.agreement():
         parts = assemble(recipe, run.path, say=progress.say, material=material)
     done = processes.from_main(begin)

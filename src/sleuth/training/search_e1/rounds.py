@@ -169,10 +169,10 @@ def _train_round(rounds: Sequence[Round], material: Material, quiet: bool) -> No
 def _reinforce(this: Round, material: Material, quiet: bool) -> None:
     if _read(this.rl.summary) is not None:
         return
-    world = this.rl.path / "world"
-    if this.recipe.world is not None and not world.exists():
+    world, link = this.run.path / "world", this.rl.path / "world"
+    if world.exists() and not link.exists():
         this.rl.path.mkdir(parents=True, exist_ok=True)
-        world.symlink_to(os.path.relpath(this.run.path / "world", this.rl.path), target_is_directory=True)
+        link.symlink_to(os.path.relpath(world, this.rl.path), target_is_directory=True)
     with Progress(this.recipe, quiet=quiet) as progress:
         progress.say(f"round {this.number} of {this.recipe.search_e1.rounds}: reinforcement learning")
     try:
