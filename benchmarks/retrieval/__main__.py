@@ -104,7 +104,7 @@ def measure(kind: str, corpus: str, queries: list[str], folder: Path, args: argp
     found["engine"] = engine(index, queries)
     found["beyond_the_engine"] = beyond_the_engine(folder, queries)
     expected = {q: first(index, q) for q in queries}
-    found["serving"] = serving(folder, queries, expected, args)
+    found["serving"] = serving(folder, queries, expected, found["engine"]["single_cpu_ms"], args)
     return found
 
 
@@ -134,10 +134,14 @@ def engine(index: IndexRetriever, queries: list[str]) -> dict[str, float]:
 
 
 def serving(
-    folder: Path, queries: list[str], expected: dict[str, str | None], args: argparse.Namespace
+    folder: Path, queries: list[str], expected: dict[str, str | None], engine_ms: float, args: argparse.Namespace
 ) -> dict[str, Any]:
-    """Rounds in which the two servers take turns."""
-    servers = {"ours": Server.ours(folder), "plain": Server.plain(folder)}
+    """Rounds in which the servers take turns."""
+    servers = {
+        "ours": Server.ours(folder),
+        "plain": Server.plain(folder),
+        "plain_as_installed": Server.plain(folder, "--as-installed"),
+    }
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in servers}
     try:
         for server in servers.values():
@@ -159,13 +163,19 @@ def serving(
         name: {key: statistics.median(row[key] for row in rows) for key in rows[0]} | {"rss_mb": memory[name]}
         for name, rows in rounds.items()
     }
-    ours, plain = middle["ours"], middle["plain"]
-    ratios = {
-        "throughput": ours["per_second"] / plain["per_second"],
-        "p99": ours["p99_ms"] / plain["p99_ms"],
-        "cpu_a_single_query": ours["cpu_ms"] / plain["cpu_ms"],
-    }
+    ratios = {name: compared(middle["ours"], middle[name], engine_ms) for name in servers if name != "ours"}
     return {**middle, "ratios": ratios, "rounds": rounds}
+
+
+def compared(ours: dict[str, float], other: dict[str, float], engine_ms: float) -> dict[str, float]:
+    """Ours to the other's; ``bound``: the throughput, if serving cost us nothing at all beyond the engine."""
+    return {
+        "throughput": ours["per_second"] / other["per_second"],
+        "throughput_a_cpu_second": other["cpu_ms"] / ours["cpu_ms"],
+        "p99": ours["p99_ms"] / other["p99_ms"],
+        "cpu_beyond_the_engine": (ours["cpu_ms"] - engine_ms) / (other["cpu_ms"] - engine_ms),
+        "bound": other["cpu_ms"] / engine_ms,
+    }
 
 
 def numbers(load: Load, singles: float, wall: float) -> dict[str, float]:

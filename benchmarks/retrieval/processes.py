@@ -13,7 +13,7 @@ class Server:
     """A command that says ``… at http://…`` on stderr."""
 
     def __init__(self, *command: str) -> None:
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         said = ""
         for line in self.process.stderr:
@@ -28,8 +28,8 @@ class Server:
         return cls(sys.executable, "-m", "sleuth.cli", "serve", str(folder), "--port", "0", *options)
 
     @classmethod
-    def plain(cls, folder: Path) -> Server:
-        return cls(sys.executable, "-m", "benchmarks.retrieval.plain_server", str(folder))
+    def plain(cls, folder: Path, *options: str) -> Server:
+        return cls(sys.executable, "-m", "benchmarks.retrieval.plain_server", str(folder), *options)
 
     def cpu_seconds(self) -> float:
         """Of all threads so far."""
