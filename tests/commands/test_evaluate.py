@@ -20,8 +20,8 @@ WORLD = [
     "world.train.questions=4",
     "world.dev.worlds=2",
     "world.dev.questions=4",
-    "world.test.worlds=8",
-    "world.test.questions=20",
+    "world.test.worlds=3",
+    "world.test.questions=9",
 ]
 
 
@@ -57,6 +57,7 @@ def own(world, questions=None):
         "--recipe",
         "laptop",
         "world=null",
+        "evaluation.answer_tokens=4",
         "--corpus",
         str(world.corpus),
     ]
@@ -86,7 +87,7 @@ def test_batch_order_and_kills_change_no_figure(sleuth, world, tmp_path, monkeyp
         "scores-direct-sampled",
         "scores-direct-greedy",
     }
-    assert len(expected[1]["scores-agent-sampled.jsonl"]) == 40
+    assert len(expected[1]["scores-agent-sampled.jsonl"]) == 18
 
     for batch in (1, 7):
         assert sleuth(*own(world), *methods, f"evaluation.batch={batch}", "-o", f"b{batch}")[0] == 0
@@ -101,7 +102,7 @@ def test_batch_order_and_kills_change_no_figure(sleuth, world, tmp_path, monkeyp
     command = [*own(world), *methods, "evaluation.batch=3", "-o", "killed"]
     append = Journal.append
     for kill in range(3):
-        left = [2 + 3 * kill]
+        left = [1 + 2 * kill]
 
         def dies(self, trajectories, left=left):
             append(self, trajectories)
@@ -126,7 +127,7 @@ def test_three_real_kills_change_no_figure(sleuth, world, tmp_path):
     assert sleuth(*own(world), *methods, "-o", "whole")[0] == 0
     command = [sys.executable, "-m", "sleuth.cli", *own(world), *methods, "-o", "killed"]
     folder = tmp_path / "killed"
-    for lines in (4, 16, 30):
+    for lines in (2, 6, 12):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while process.poll() is None and _answers(folder) < lines:
             time.sleep(0.02)
@@ -198,7 +199,7 @@ def test_several_folders_make_one_table_and_what_was_not_run_says_so(sleuth, wor
 def test_a_dry_run_says_what_it_would_take_and_leaves_nothing(sleuth, world, tmp_path):
     code, out, _ = sleuth(*own(world), "--methods", "agent,ircot", "--dry-run", "-o", "e")
     assert code == 0
-    assert "ircot: 20 questions × 2 answers, at most" in out
+    assert "ircot: 9 questions × 2 answers, at most" in out
     assert "tokens a second here" in out
     assert not (tmp_path / "e" / "evaluation.json").exists()
 

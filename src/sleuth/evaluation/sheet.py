@@ -49,7 +49,7 @@ class Sheet:
         """A ``tabular`` in a ``table``; needs the package booktabs."""
         columns = "l" * self.left + "r" * (len(self.header) - self.left)
         body = [" & ".join(map(_latex, row)) + r" \\" for row in self.rows]
-        notes = "".join(f"\\\\ {_latex(note)}" for note in self.notes)
+        notes = "".join(f". {_latex(note.rstrip('.'))}" for note in self.notes)
         return "\n".join(
             [
                 r"\begin{table}",

@@ -17,6 +17,7 @@ from sleuth.agent.agent import SearchAgent
 from sleuth.errors import UserError
 from sleuth.evaluation.methods.method import Budget, Find, Method, Write
 from sleuth.evaluation.talk import Talk, Usage
+from sleuth.samplers.openai_compatible import first_error
 from sleuth.samplers.writer import AsyncWriter, Writer, WriteRequest
 from sleuth.types import (
     Question,
@@ -122,11 +123,8 @@ class EndpointMethod:
     def run(self, tasks: Sequence[Task], params: SamplingParams, done: Done) -> None:
         try:
             asyncio.run(self._run(deque(tasks), params, done))
-        except* UserError as errors:
-            error: BaseException = errors
-            while isinstance(error, BaseExceptionGroup):
-                error = error.exceptions[0]
-            raise error from None
+        except BaseExceptionGroup as errors:
+            raise first_error(errors) from None
 
     async def _run(self, waiting: deque[Task], params: SamplingParams, done: Done) -> None:
         searches = _Searches(self._retriever, self._budget.k)

@@ -126,8 +126,8 @@ class OpenAIWriter:
 
         try:
             return asyncio.run(together())
-        except* UserError as errors:
-            raise _first(errors) from None
+        except BaseExceptionGroup as errors:
+            raise first_error(errors) from None
 
     async def __aenter__(self) -> Self:
         import httpx
@@ -289,7 +289,8 @@ def _said(content: bytes) -> str:
     return f" ({said if len(said) <= _SHOWN else said[: _SHOWN - 1] + '…'})"
 
 
-def _first(errors: BaseExceptionGroup) -> BaseException:
+def first_error(errors: BaseExceptionGroup) -> BaseException:
+    """The first error of a task group, whose tasks are all stopped by it."""
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
