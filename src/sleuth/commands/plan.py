@@ -78,6 +78,8 @@ def plan(recipe: Recipe) -> Iterator[tuple[str, str]]:
         f"{t.updates_per_batch} a step, each of {per_update:,} rollouts in {per_update // micro:,} × {micro:,}; "
         f"{t.steps:,} steps: {t.steps * t.updates_per_batch:,} updates, {t.steps * rollouts:,} rollouts",
     )
+    if recipe.schedule == "search_e1":
+        yield "schedule", _rounds(recipe)
     yield (
         "tokens",
         f"at most {tokens:,} behind a prompt, {rollouts * tokens:,} a step, {t.steps * rollouts * tokens:,} in all; "
@@ -209,6 +211,17 @@ def _small_dev(recipe: Recipe, sets: QuestionSets) -> Iterator[str]:
             f"data.dev_size={recipe.data.dev_size:,} is more than half of the training questions; "
             f"dev gets {len(sets.dev):,} of them, train keeps {len(sets.train):,}"
         )
+
+
+def _rounds(recipe: Recipe) -> str:
+    s = recipe.search_e1
+    asked = f"{s.pool.questions:,}" if s.pool.questions else "all"
+    last = "" if s.end_on == "distill" else "; the last round ends without it"
+    teacher = "a copy of all weights" if s.distill.lora is None else "the policy without its adapters"
+    return (
+        f"{s.rounds} rounds of {recipe.trainer.steps:,} steps, each followed by a pool of {asked} training questions × "
+        f"{s.pool.rollouts} rollouts and a distillation of its pairs{last}; its teacher is {teacher}"
+    )
 
 
 def _reward(recipe: Recipe) -> str:

@@ -145,6 +145,14 @@ CATALOGUE: tuple[Metric, ...] = (
     Metric("teacher/without_anchors", "rollouts that it should have read, but whose question has none", "count", "up"),
     Metric("teacher/too_long", "rollouts too long for its context, which it has not read", "count", "up"),
     Metric("teacher/renewed", "1 where its weights were taken over from the policy", "count", "none"),
+    # Self-distillation (schedule=search_e1)
+    Metric("round", "round of the schedule, from 1", "count", "none"),
+    Metric("distill/loss", "loss of an update, mean over its kept tokens, clipped where a clip is set", "nats", "none"),
+    Metric("distill/kl", "exact KL(teacher ‖ student) at the kept tokens, whatever the loss is", "nats", "none"),
+    Metric("distill/clipped", "teacher's probability on vocabulary terms that the clip cut off", "share", "up"),
+    Metric("distill/gain", "teacher's log-prob of the token that stands there, less the student's", "nats", "none"),
+    Metric("distill/tokens", "kept tokens of an update", "tokens", "none"),
+    Metric("distill/grad_norm", "norm of an update's gradient before clipping", "norm", "none"),
     # Optimisation
     Metric("loss", "mean loss of the step's updates", "loss", "none"),
     Metric("term/<name>", "part of the loss that is this term's", "loss", "none"),

@@ -102,7 +102,8 @@ def read_result(folder: Path, *, regime: str, arm: str, seed: int, run: str, run
         running: it is in work just now.
     """
     of_run = RunFolder(folder / run)
-    rewards = tuple(record.get("reward") for record in of_run.read_metrics())
+    batches = [record for record in of_run.read_metrics() if "distill/loss" not in record]
+    rewards = tuple(record.get("reward") for record in batches)
     error_file = of_run.path / ERROR
     error = error_file.read_text(encoding="utf-8").strip() if error_file.is_file() else None
     if running:

@@ -212,7 +212,7 @@ SCHEDULES: dict[str, Schedule] = {
             "search_e1",
             "rounds of GRPO, each followed by self-distillation on the policy's own rollouts",
             "arXiv 2605.22511",
-            available=False,
+            available=True,
         ),
     ]
 }

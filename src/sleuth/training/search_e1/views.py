@@ -85,7 +85,7 @@ def reference_text(
         passage_tokens: most tokens of each observation.
     """
     codec = protocol.codec
-    marks = set(codec.tokenizer.all_special_ids)
+    marks = {i for i, token in codec.tokenizer.added_tokens_decoder.items() if token.special}
     pieces: list[str] = []
     for span in trajectory.spans:
         if span.kind is SpanKind.PROMPT:
