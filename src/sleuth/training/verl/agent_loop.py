@@ -22,10 +22,8 @@ from sleuth.data.rows import Row
 from sleuth.errors import UserError
 from sleuth.rollouts import to_dict
 from sleuth.training.verl.agent_settings import QUESTION_ID, loop_parts, search_settings
+from sleuth.training.verl.credit import TRAJECTORY
 from sleuth.types import Completion, Question, StopReason, Trajectory
-
-TRAJECTORY = "search_trajectory"
-"""Name of the rollout in ``extra_fields``: JSON, a line of a rollouts file."""
 
 _COLUMNS = ("id", "question", "golden_answers", "data_source", "corpus", "supporting_titles", "reward_model")
 _SCORES = ("em", "f1", "cover_em", "format", "searches")

@@ -24,6 +24,9 @@ class VerlTeacher:
         workers: verl's actors.
         reference: scores a batch under the start model.
 
+    Attributes:
+        ranks: that share a pass; a multiple of it is sent.
+
     Raises:
         UserError: the file of anchors can't be read.
     """
@@ -46,10 +49,11 @@ class VerlTeacher:
         self._temperature = config.actor_rollout_ref.rollout.temperature
         self._score = workers.compute_log_prob if search.teacher.weights == "policy" else reference
         self._readings = Readings()
+        self.ranks = 1
 
-    def start(self, trajectories: Sequence[Trajectory], old: Tensor, mask: Tensor, ranks: int) -> None:
-        """The batch that is asked about next: ``old`` log-probs and policy ``mask``, (B, T), on so many ranks."""
-        self._trajectories, self._old, self._mask, self._ranks = trajectories, old, mask, ranks
+    def start(self, trajectories: Sequence[Trajectory], old: Tensor, mask: Tensor) -> None:
+        """The batch that is asked about next: ``old`` log-probs and policy ``mask``, (B, T)."""
+        self._trajectories, self._old, self._mask = trajectories, old, mask
         self._readings = Readings()
 
     def statistics(self) -> dict[str, float]:
@@ -71,7 +75,7 @@ class VerlTeacher:
         """(n, T), right-padded."""
         # verl deals rows out evenly: whole rounds of its ranks, filled up with the first row.
         rows = list(range(len(readings.rows)))
-        rows += [0] * (-len(rows) % self._ranks)
+        rows += [0] * (-len(rows) % self.ranks)
         prompts = [torch.tensor(readings.prompts[i]) for i in rows]
         responses = [torch.tensor(self._trajectories[readings.rows[i]].completion_ids) for i in rows]
         masks = [torch.tensor(self._trajectories[readings.rows[i]].completion_mask) for i in rows]

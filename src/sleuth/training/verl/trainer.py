@@ -6,32 +6,25 @@ Credit is given where verl computes advantages, since whole groups with their ro
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ray
-import torch
 import transfer_queue as tq
 from omegaconf import open_dict
-from tensordict import TensorDict
-from torch import Tensor
 from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-from sleuth.diagnostics.behaviour import behaviour
 from sleuth.errors import UserError
 from sleuth.objectives.compose import Objective
-from sleuth.objectives.credit import Credit, assign_credit
-from sleuth.rollouts import from_dict, write_rollouts
+from sleuth.rollouts import write_rollouts
 from sleuth.training.verl.agent_settings import SearchSettings, search_settings
-from sleuth.training.verl.estimators import TRAINER_MARK, group_numbers
-from sleuth.training.verl.losses import ANSWER, ROLLOUT_ADVANTAGES, SEARCHES, SearchLoss, data_padded
+from sleuth.training.verl.credit import FIELDS, credit_batch
+from sleuth.training.verl.estimators import TRAINER_MARK
+from sleuth.training.verl.losses import SearchLoss
 from sleuth.training.verl.registration import OBJECTIVE, TRAINER
 from sleuth.training.verl.settings import ObjectiveSettings
-from sleuth.types import SpanKind, Trajectory
 
 
 class SearchSyncTrainer(PPOTrainerSync):
@@ -84,31 +77,17 @@ class SearchSyncTrainer(PPOTrainerSync):
 
     def _compute_advantage(self, batch: Any, metrics: dict) -> Any:
         batch = super()._compute_advantage(batch, metrics)
-        fields = ["uid", "response_mask", "rm_scores", "old_log_probs", "extra_fields"]
-        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(FIELDS))
         padding = [bool(tag.get("is_padding", False)) for tag in batch.tags]
-        trajectories = trajectories_of(data["extra_fields"].tolist(), padding)
-        mask = data_padded(data, "response_mask").bool()
-        groups = group_numbers(data["uid"].tolist())
-        rewards = data_padded(data, "rm_scores").sum(-1)
-        valid = torch.tensor([not t.failed for t in trajectories]) & mask.any(-1)
-        old = data_padded(data, "old_log_probs")
-        teacher = None
-        if self._teacher is not None:
-            self._teacher.start(trajectories, old, mask, max(self.actor_rollout_wg._dispatch_info["actor"]) + 1)
-            teacher = self._teacher
-        credit = assign_credit(self._objective, rewards, groups, valid, mask, trajectories, teacher=teacher)
-        metrics.update({f"search/{name}": value for name, value in credit.statistics.items()})
-        real = [t for t, filler in zip(trajectories, padding, strict=True) if not filler]
-        metrics.update({f"search/{name}": value for name, value in behaviour(real).items()})
-        if self._teacher is not None:
-            metrics.update({f"search/{name}": value for name, value in self._teacher.statistics().items()})
+        teacher = self._teacher
+        if teacher is not None:
+            teacher.ranks = max(self.actor_rollout_wg._dispatch_info["actor"]) + 1
+        credited = credit_batch(self._objective, data, padding, teacher)
+        metrics.update({f"search/{name}": value for name, value in credited.statistics.items()})
         if self._search.save_rollouts is not None:
-            write_old_log_probs(trajectories, old)
             file = Path(self._search.save_rollouts) / f"step-{self.global_steps:05d}.jsonl.zst"
-            write_rollouts(file, [replace(t, step=self.global_steps) for t in real])
-        fields_out = loss_fields(self._objective, credit, trajectories, mask, data["response_mask"])
-        return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields_out)
+            write_rollouts(file, [replace(t, step=self.global_steps) for t in credited.rollouts])
+        return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=credited.fields)
 
 
 def check_trainer(config: Any, objective: Objective, search: SearchSettings) -> None:
@@ -160,71 +139,3 @@ def check_trainer(config: Any, objective: Objective, search: SearchSettings) -> 
                 "teacher.weights=reference: verl keeps the start model only with actor.use_kl_loss=true "
                 "(actor.kl_loss_coef may be small); set it, or teacher.weights=policy"
             )
-
-
-def trajectories_of(extra_fields: Sequence[Any], padding: Sequence[bool]) -> list[Trajectory]:
-    """The rollouts that the agent loop put there; a row of verl's that fills the batch up is an aborted one.
-
-    Raises:
-        UserError: a row comes from another agent loop.
-    """
-    from sleuth.training.verl.agent_loop import TRAJECTORY
-
-    out = []
-    for fields, filler in zip(extra_fields, padding, strict=True):
-        if filler:
-            out.append(Trajectory("", "", "", []))
-        elif not isinstance(fields, dict) or TRAJECTORY not in fields:
-            raise UserError(
-                f"a rollout comes from another agent loop than search_tags, which trainer.v1.trainer_mode={TRAINER} "
-                "needs; set actor_rollout_ref.rollout.agent.default_agent_loop=search_tags, and agent_name in the data"
-            )
-        else:
-            out.append(from_dict(json.loads(fields[TRAJECTORY])))
-    return out
-
-
-def loss_fields(
-    objective: Objective, credit: Credit, trajectories: Sequence[Trajectory], mask: Tensor, response_mask: Tensor
-) -> TensorDict:
-    """The fields that the loss reads, each as long as its row's response.
-
-    Args:
-        mask: (B, T) bool. ``response_mask``: the same as verl has it, for the lengths.
-    """
-    kept = mask & credit.kept[:, None]
-    lengths = (
-        response_mask.offsets().diff().tolist() if response_mask.is_nested else [response_mask.shape[1]] * len(mask)
-    )
-
-    def rows(values: Tensor) -> Tensor:
-        return torch.nested.as_nested_tensor(
-            [row[:length].clone() for row, length in zip(values, lengths, strict=True)], layout=torch.jagged
-        )
-
-    advantages = torch.where(kept, credit.tokens, 0.0)
-    out = {
-        "advantages": rows(advantages),
-        "returns": rows(advantages),
-        "response_mask": rows(kept.long()),
-        "loss_mask": rows(kept.long()),
-        ROLLOUT_ADVANTAGES: credit.rollouts[:, None].float(),
-    }
-    if objective.needs_answers:
-        answer = torch.zeros(mask.shape, dtype=torch.bool)
-        for row, trajectory in enumerate(trajectories):
-            own = torch.tensor(trajectory.answer_mask[: mask.shape[1]], dtype=torch.bool)
-            answer[row, : len(own)] = own
-        out[ANSWER] = rows(answer)
-        out[SEARCHES] = torch.tensor([[t.counts.get("searches", 0)] for t in trajectories])
-    return TensorDict(out, batch_size=len(mask))
-
-
-def write_old_log_probs(trajectories: Sequence[Trajectory], old: Tensor) -> None:
-    """Put the trainer's own log-probs of the rollouts, (B, T), on their policy spans."""
-    for trajectory, values in zip(trajectories, old.tolist(), strict=True):
-        at = -len(trajectory.prompt_ids)
-        for span in trajectory.spans:
-            if span.kind is SpanKind.POLICY:
-                span.old_logprobs = values[at : at + len(span.ids)]
-            at += len(span.ids)
