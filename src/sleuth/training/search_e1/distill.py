@@ -209,7 +209,7 @@ class _DistillationTrainer(Trainer):
         progress: Callable[[dict[str, Any]], None],
     ):
         s = self._settings = recipe.search_e1.distill
-        micro = s.micro_batch or 1
+        micro = s.pairs_a_pass
         pad: int = tokenizer.pad_token_id  # type: ignore[assignment]
         self.teacher = Teacher(model, "copy" if s.lora is None else "base", every=0)
         self.teacher.before_batch(1)

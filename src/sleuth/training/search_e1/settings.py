@@ -86,7 +86,7 @@ class DistillSettings(_Settings):
             weights are trained and the teacher is a copy.
         lora_alpha: default twice the rank. lora_targets: module names, or ``all-linear``.
         lr, warmup_updates, weight_decay, max_grad_norm: AdamW's, afresh in each stage.
-        batch: pairs in an update. micro_batch: pairs in one pass; null: one at a time.
+        batch: pairs in an update. micro_batch: most pairs in one pass; null: one at a time.
         epochs: passes over a round's pairs.
         save_every: checkpoint every so many updates; 0: never, so that a killed stage begins again.
     """
@@ -112,12 +112,16 @@ class DistillSettings(_Settings):
     epochs: int = Field(default=1, ge=1)
     save_every: int = Field(default=20, ge=0)
 
+    @property
+    def pairs_a_pass(self) -> int:
+        return min(self.micro_batch or 1, self.batch)
+
     @model_validator(mode="after")
     def _usable(self) -> DistillSettings:
         for name in ("{question}", "{reference}"):
             if name not in self.teacher_question:
                 raise ValueError(f"teacher_question must contain {name}")
-        if self.micro_batch is not None and self.batch % self.micro_batch:
+        if self.batch % self.pairs_a_pass:
             raise ValueError(f"micro_batch={self.micro_batch} must divide batch={self.batch}")
         return self
 
