@@ -434,6 +434,7 @@ def build_index(
     k1: Annotated[float | None, typer.Option(help="(bm25) How soon more of a word stops counting; 1.2.")] = None,
     b: Annotated[float | None, typer.Option(help="(bm25) How much long passages are held back; 0.75.")] = None,
     stopwords: Annotated[str | None, typer.Option(help="lucene or none.")] = None,
+    stemmer: Annotated[str | None, typer.Option(help="A Snowball stemmer: porter, english, german, …; none.")] = None,
     encoder: Annotated[
         str | None, typer.Option(help="(dense, hybrid) Model folder, hub name or your own module:function.")
     ] = None,
@@ -475,7 +476,7 @@ def build_index(
         corpus,
         output,
         kind=kind,
-        bm25=given(k1=k1, b=b, stopwords=stopwords),
+        bm25=given(k1=k1, b=b, stopwords=stopwords, stemmer=stemmer),
         dense=given(encoder=encoder, recall=recall),
         words=words,
         chunking=chunking,

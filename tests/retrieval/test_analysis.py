@@ -1,5 +1,8 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
+from sleuth.errors import UserError
 from sleuth.retrieval.analysis import LUCENE_STOPWORDS, Analyzer, clean_query
 
 
@@ -36,3 +39,19 @@ def test_repeated_words_are_all_kept():
 def test_surrogates_and_nul_become_replacement_characters():
     assert clean_query("a\ud800b\0c é") == "a\ufffdb\ufffdc é"
     assert clean_query("plain\0") == "plain\ufffd"
+
+
+def test_words_are_stemmed_after_the_stop_words_are_out():
+    pytest.importorskip("Stemmer")
+    analyzer = Analyzer(stemmer="porter")
+    assert analyzer("The cities were running into theirs") == ["citi", "were", "run", "their"]
+    assert Analyzer.described(analyzer.description)("cities") == ["citi"]
+    with pytest.raises(UserError, match="stemmer=klingon isn't known"):
+        Analyzer(stemmer="klingon")
+
+
+def test_threads_stem_alike():
+    pytest.importorskip("Stemmer")
+    analyzer = Analyzer(stemmer="english")
+    with ThreadPoolExecutor(4) as pool:
+        assert set(map(tuple, pool.map(analyzer, ["cities running"] * 40))) == {("citi", "run")}

@@ -221,6 +221,20 @@ def test_other_settings_than_the_index_has_are_refused(tmp_path, corpus):
             open_index(tmp_path / "index", wanted)
 
 
+@pytest.mark.parametrize("kind", ["bm25", "tantivy"])
+def test_a_stemmer_is_remembered_and_another_is_refused(tmp_path, corpus, kind):
+    pytest.importorskip("Stemmer")
+    if kind == "tantivy":
+        pytest.importorskip("tantivy")
+    build_index(str(corpus), tmp_path / "stemmed", IndexSettings(kind=kind, bm25=BM25Settings(stemmer="porter")))
+    build_index(str(corpus), tmp_path / "plain", IndexSettings(kind=kind))
+    assert ids(search(open_index(tmp_path / "stemmed"), "museums"))[0] == ["paris-2"]
+    assert ids(search(open_index(tmp_path / "plain"), "museums"))[0] == []
+    assert open_index(tmp_path / "stemmed", {"stemmer": "porter"})
+    with pytest.raises(UserError, match="built with stemmer=porter, not english"):
+        open_index(tmp_path / "stemmed", {"stemmer": "english"})
+
+
 def test_another_version_of_the_analyser_is_refused(tmp_path, corpus):
     build_index(str(corpus), tmp_path / "index", IndexSettings())
     manifest = read_manifest(tmp_path / "index")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import unicodedata
 from collections.abc import Iterable
 from typing import Any
@@ -29,7 +30,7 @@ VERSION = 1
 
 
 class Analyzer:
-    """Lower-case words, without stop words; no stemming.
+    """Lower-case words, without stop words, stemmed if asked for.
 
     A word is a run of Unicode letters, digits and underscores (``\\w+``): numbers are kept, ``Beyoncé's`` is *beyoncé*
     and *s*, a Chinese phrase without spaces is one word. Text is brought to NFKC first, so that composed and
@@ -37,17 +38,25 @@ class Analyzer:
 
     Args:
         stopwords: words to leave out, in any case, or the name of a list of :data:`STOPWORDS`.
+        stemmer: a Snowball algorithm (``porter``, ``english``, ``german``, …) for the words that stay, or None.
+
+    Raises:
+        UserError: PyStemmer isn't installed or has no such algorithm.
     """
 
-    def __init__(self, stopwords: str | Iterable[str] = "lucene") -> None:
+    def __init__(self, stopwords: str | Iterable[str] = "lucene", stemmer: str | None = None) -> None:
         words = STOPWORDS[stopwords] if isinstance(stopwords, str) else stopwords
         self._said = stopwords if isinstance(stopwords, str) else sorted(set(words))
         self.stopwords = frozenset(word.lower() for word in words)
+        self.stemmer = stemmer
+        self._stemmers = threading.local()  # PyStemmer's own may not be shared
+        if stemmer is not None:
+            self._stemmers.own = load_stemmer(stemmer)
 
     @property
     def description(self) -> dict[str, Any]:
         """What an index has to remember of it."""
-        return {"name": "words", "version": VERSION, "stopwords": self._said}
+        return {"name": "words", "version": VERSION, "stopwords": self._said, "stemmer": self.stemmer}
 
     @classmethod
     def described(cls, description: dict[str, Any]) -> Analyzer:
@@ -61,13 +70,35 @@ class Analyzer:
             raise UserError(
                 f"the index was built with the analyser {kind[0]} {kind[1]}, this is words {VERSION}; build it again"
             )
-        return cls(description["stopwords"])
+        return cls(description["stopwords"], description.get("stemmer"))
 
     def __call__(self, text: str) -> list[str]:
         if not text.isascii():
             text = unicodedata.normalize("NFKC", text)
         stopwords = self.stopwords
-        return [word for word in _WORD.findall(text.lower()) if word not in stopwords]
+        words = [word for word in _WORD.findall(text.lower()) if word not in stopwords]
+        return words if self.stemmer is None else self._stem(words)
+
+    def _stem(self, words: list[str]) -> list[str]:
+        if not hasattr(self._stemmers, "own"):
+            assert self.stemmer is not None
+            self._stemmers.own = load_stemmer(self.stemmer)
+        return self._stemmers.own.stemWords(words)
+
+
+def load_stemmer(name: str) -> Any:
+    """A PyStemmer stemmer.
+
+    Raises:
+        UserError: it isn't installed or has no such algorithm.
+    """
+    try:
+        import Stemmer
+    except ImportError:
+        raise UserError(f"stemmer={name} needs PyStemmer; pip install 'sleuth[stem]'") from None
+    if name not in Stemmer.algorithms():
+        raise UserError(f"stemmer={name} isn't known; PyStemmer has {', '.join(Stemmer.algorithms())}")
+    return Stemmer.Stemmer(name)
 
 
 def clean_query(query: str) -> str:

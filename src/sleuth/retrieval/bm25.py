@@ -24,6 +24,8 @@ class BM25Settings(BaseModel):
             BM25 runs on, has k1 = 0.9 and b = 0.4.
         stopwords: ``lucene`` (33 English words: a third of the work, same recall on English text), ``none``, or a list
             of words. A query of stop words alone finds nothing.
+        stemmer: a Snowball algorithm of PyStemmer for the words that stay, such as ``porter`` (Anserini's) or
+            ``english``; None: words as they are.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
@@ -31,6 +33,11 @@ class BM25Settings(BaseModel):
     k1: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.2
     b: Annotated[float, Field(ge=0, le=1)] = 0.75
     stopwords: Literal["lucene", "none"] | list[str] = "lucene"
+    stemmer: str | None = None
+
+    def analyzer(self) -> Analyzer:
+        """Makes the words that are scored."""
+        return Analyzer(self.stopwords, self.stemmer)
 
 
 class BM25Retriever:
@@ -45,7 +52,7 @@ class BM25Retriever:
     def __init__(self, corpus: Corpus, settings: BM25Settings | None = None) -> None:
         self.corpus = corpus
         self.settings = settings or BM25Settings()
-        self._analyzer = Analyzer(self.settings.stopwords)
+        self._analyzer = self.settings.analyzer()
         self._members = corpus.members()
         self._indexes: dict[str | None, _Index] = {}
         self._lock = threading.Lock()

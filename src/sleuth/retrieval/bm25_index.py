@@ -15,7 +15,7 @@ from sleuth.types import Document
 
 def build_bm25(documents: Iterable[Document], folder: Path, settings: BM25Settings) -> list[str]:
     """Write the postings of all passages into ``folder``; the names of the files."""
-    analyzer = Analyzer(settings.stopwords)
+    analyzer = settings.analyzer()
     words = (analyzer(f"{document.title}\n{document.text}") for document in documents)
     Postings.build(words, settings.k1, settings.b).save(folder)
     return list(FILES)

@@ -24,7 +24,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sleuth.errors import UserError
 from sleuth.jsonl import write_atomically
-from sleuth.retrieval.analysis import Analyzer
 from sleuth.retrieval.bm25 import BM25Settings
 from sleuth.retrieval.chunking import Chunking
 from sleuth.retrieval.corpus import CorpusDigest, duplicate, read_passages
@@ -141,6 +140,8 @@ def check_settings(settings: IndexSettings) -> None:
     Raises:
         UserError: k1 or b that tantivy doesn't have, no encoder, or a library that is missing.
     """
+    if settings.word_engine:
+        settings.bm25.analyzer()
     if settings.word_engine == "tantivy":
         from sleuth.retrieval.tantivy_index import check_parameters, import_tantivy
 
@@ -196,7 +197,7 @@ def _index(source: str, partial: Path, settings: IndexSettings, device: str | No
     store = PassageStore(partial)
     files = [LINES, ENDS]
     said: dict[str, Any] = {}
-    analyzer = Analyzer(settings.bm25.stopwords) if settings.word_engine else None
+    analyzer = settings.bm25.analyzer() if settings.word_engine else None
     digest = CorpusDigest()
     if settings.has_vectors:
         from sleuth.retrieval.dense_index import INDEX, DenseSettings, build_dense, encode_passages

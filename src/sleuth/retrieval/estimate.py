@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sleuth.retrieval.analysis import Analyzer
 from sleuth.retrieval.build import IndexSettings
 from sleuth.retrieval.corpus import Passage, read_passages
 from sleuth.retrieval.problems import Problems
@@ -89,7 +88,7 @@ def _of(
     if not sample or passages is None:
         return Estimate(passages, None, None, None, 0.0, [])
     started = time.process_time()
-    analyzer, engine = Analyzer(settings.bm25.stopwords), settings.word_engine
+    analyzer, engine = settings.bm25.analyzer(), settings.word_engine
     postings = sum(len(set(analyzer(f"{p.document.title}\n{p.document.text}"))) for p in sample) / len(sample)
     analysed = (time.process_time() - started) / len(sample)
     text = sum(len(line) for line in _lines(sample)) / len(sample)
