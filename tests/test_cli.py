@@ -436,7 +436,8 @@ def test_a_broken_question_set_fails_the_check_and_shows_every_error(sleuth, tmp
 
 
 @pytest.mark.parametrize(
-    ("name", "to"), [("out.jsonl", "jsonl"), ("out.parquet", "parquet"), ("out.jsonl", "flashrag")]
+    ("name", "to"),
+    [("out.jsonl", "jsonl"), ("out.parquet", "parquet"), ("out.parquet", "verl"), ("out.jsonl", "flashrag")],
 )
 def test_a_question_set_survives_conversion(sleuth, tmp_path, name, to):
     pytest.importorskip("pyarrow")
@@ -470,7 +471,7 @@ def test_paragraphs_of_the_rows_become_a_corpus(sleuth, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["q.jsonl", "out.jsonl", "--to", "csv"], "jsonl, parquet, flashrag"),
+        (["q.jsonl", "out.jsonl", "--to", "csv"], "jsonl, parquet, flashrag, verl"),
         (["q.jsonl", "q.jsonl"], "is the source itself"),
         (["q.jsonl", "out.jsonl", "--where", "fold"], "write field=value"),
         (["q.jsonl", "out.jsonl", "--where", "fold=7"], "fold"),
@@ -658,6 +659,8 @@ def test_replay_gives_one_object_a_comparison_or_a_line_that_names_the_row(sleut
     assert (first["a"], first["b"], first["sign_differs"]) == ("grpo", "search_sapo", 0.0)
     assert first["cosine"] == pytest.approx(1.0)
     assert "sign differs" in sleuth("replay", REPLAY, *several, *settings)[1]
+    twice = sleuth("replay", REPLAY, "--objective", "grpo,grpo")
+    assert (twice[0], "objective grpo is named twice" in twice[2]) == (2, True)
 
     rows = [json.loads(line) for line in Path(REPLAY).read_text().splitlines()]
     for row in rows:

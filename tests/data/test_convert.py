@@ -14,7 +14,7 @@ QUESTIONS = [
     Question("8", "When?", ["1,000"], "", None, [], {"decomposition": [{"question": "?", "title": None}], "fold": 3}),
     Question("9", "Why?", ["é"]),
 ]
-ENDINGS = {"questions": "jsonl.gz", "flashrag": "jsonl", "search-r1": "parquet"}
+ENDINGS = {"questions": "jsonl.gz", "flashrag": "jsonl", "search-r1": "parquet", "verl": "parquet"}
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def source(tmp_path):
 
 @pytest.mark.parametrize("form", ENDINGS)
 def test_questions_survive_there_and_back(tmp_path, source, form):
-    if form == "search-r1":
+    if ENDINGS[form] == "parquet":
         pytest.importorskip("pyarrow")
     there, back = tmp_path / f"there.{ENDINGS[form]}", tmp_path / "back.jsonl"
     assert convert(source, there, form=form).questions == 3
@@ -43,6 +43,15 @@ def test_parquet_has_the_columns_that_other_trainers_read(tmp_path, source):
     assert row["extra_info"]["index"] == 1
     assert row["extra_info"]["question"] == "When?"
     assert (row["id"], row["data_source"], row["golden_answers"]) == ("8", "", ["1,000"])
+
+
+def test_parquet_for_verl_names_the_agent_loop_in_each_row(tmp_path, source):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    convert(source, tmp_path / "train.parquet", form="verl")
+    convert(source, tmp_path / "plain.parquet")
+    rows, plain = (parquet.read_table(tmp_path / name).to_pylist() for name in ("train.parquet", "plain.parquet"))
+    assert [row.pop("agent_name") for row in rows] == ["search_tags"] * 3
+    assert rows == plain
 
 
 def test_parquet_of_many_row_groups_keeps_order(tmp_path):
@@ -111,7 +120,7 @@ def test_only_the_paragraphs_of_selected_rows_are_pooled(tmp_path):
     [
         ("t.parquet", {"form": "flashrag"}, "flashrag is written as .jsonl"),
         ("t.jsonl", {"form": "search-r1"}, "search-r1 is written as .parquet"),
-        ("t.jsonl", {"form": "squad"}, "must be one of questions, flashrag, search-r1"),
+        ("t.jsonl", {"form": "squad"}, "must be one of questions, flashrag, search-r1, verl"),
         ("t.parquet", {"prompt": "Answer."}, "no {question}"),
         ("t.jsonl", {"corpus": "c.jsonl"}, "no row brings paragraphs"),
         ("t.jsonl", {"corpus": "t.jsonl"}, "two files"),
