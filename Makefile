@@ -6,7 +6,7 @@ EXTRAS   := trl,parquet,gguf,lab,tantivy,dense,fast,serve,http,dev
 VERL     := .venv-verl
 VERL_BIN := $(VERL)/bin
 # What both environments share, tested in both: their transformers differ.
-CORE     := tests/agent tests/diagnostics tests/examples tests/objectives tests/samplers tests/test_rollouts.py
+CORE     := tests/agent tests/diagnostics tests/examples tests/objectives tests/samplers tests/test_rollouts.py tests/training/verl
 # One thread a worker: two workers with two threads each would mostly wait for one another.
 PYTEST   := -m pytest -n 2 --dist loadfile
 

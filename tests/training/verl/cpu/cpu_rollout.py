@@ -16,36 +16,9 @@ distributed.initialize_global_process_group_ray = lambda timeout_second=None, ba
 _NAME = "cpu_server_{}"
 
 
-class Server:
-    """The actor that serves tokens."""
-
-    def __init__(self, path):
-        import torch
-        import verl  # noqa: F401
-        from served_policy import ServedPolicy
-        from transformers import AutoModelForCausalLM
-
-        torch.set_num_threads(1)
-        self._policy = ServedPolicy(AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval())
-
-    async def ready(self):
-        return True
-
-    async def generate(self, request_id, *, prompt_ids, sampling_params, **ignored):
-        return await self._policy.generate(request_id, prompt_ids=prompt_ids, sampling_params=sampling_params)
-
-    async def update_weights(self, weights, step):
-        self._policy.update_weights(weights, step)
-
-    async def _nothing(self, *args, **kwargs):
-        pass
-
-    wake_up = sleep = abort_all_requests = resume_generation = clear_kv_cache = _nothing
-    release_kv_cache = resume_kv_cache = _nothing
-
-
 def _replica():
     import ray
+    from served_policy import Server
     from verl.workers.rollout.replica import RolloutReplica
 
     class Replica(RolloutReplica):

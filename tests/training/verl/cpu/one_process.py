@@ -231,7 +231,7 @@ async def main(folder, name):
             credited.rollouts,
         )
         updates = []
-        for rows_of_update in (range(0, 7), range(7, 16)):
+        for rows_of_update in (range(6), range(6, 15)):
             part = tensordict_utils.index_select_tensor_dict(data, torch.tensor(list(rows_of_update)))
             wanted = expected_loss(objective, part, scored(worker, part))
             lengths = part["input_ids"].offsets().diff().tolist()

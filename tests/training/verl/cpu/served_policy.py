@@ -53,3 +53,28 @@ class ServedPolicy:
                     extra_fields=steps,
                 )
             )
+
+
+class Server:
+    """A Ray actor that serves tokens, with the methods that verl's trainer calls on one."""
+
+    def __init__(self, path):
+        from transformers import AutoModelForCausalLM
+
+        torch.set_num_threads(1)
+        self._policy = ServedPolicy(AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval())
+
+    async def ready(self):
+        return True
+
+    async def generate(self, request_id, *, prompt_ids, sampling_params, **ignored):
+        return await self._policy.generate(request_id, prompt_ids=prompt_ids, sampling_params=sampling_params)
+
+    async def update_weights(self, weights, step):
+        self._policy.update_weights(weights, step)
+
+    async def _nothing(self, *args, **kwargs):
+        pass
+
+    wake_up = sleep = abort_all_requests = resume_generation = clear_kv_cache = _nothing
+    release_kv_cache = resume_kv_cache = _nothing
