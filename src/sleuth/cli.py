@@ -271,6 +271,25 @@ def ask(
 
 
 @app.command()
+def export(
+    source: Annotated[str, typer.Argument(metavar="RUN", help="A run folder: its result is written.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Model folder; default: export in the run.")
+    ] = None,
+    step: Annotated[int | None, typer.Option("--step", metavar="N", help="Another checkpoint than the result.")] = None,
+    dtype: Annotated[str, typer.Option(help="Of the written weights: auto, float32, bfloat16 or float16.")] = "auto",
+    push: Annotated[
+        str | None, typer.Option("--push", metavar="USER/NAME", help="Upload it to the model hub too.")
+    ] = None,
+    private: Annotated[bool, typer.Option("--private", help="A private repository.")] = False,
+) -> None:
+    """Write a run's result as an ordinary model folder with a card: LoRA merged, ready for vLLM."""
+    from sleuth.commands import export as command
+
+    command.export(source, output=output, step=step, dtype=dtype, push=push, private=private)
+
+
+@app.command()
 def grade(
     file: Annotated[
         str,

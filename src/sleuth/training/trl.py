@@ -18,7 +18,9 @@ import contextlib
 import copy
 import math
 import os
+import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,6 +30,7 @@ import torch
 import transformers
 from datasets import Dataset
 from torch import Tensor, nn
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head, use_adapter
 
@@ -46,6 +49,7 @@ from sleuth.training.processes import Processes, whole_weights
 from sleuth.training.prompts import PromptSampler
 from sleuth.training.run_folder import RunFolder
 from sleuth.training.step_record import MicroBatch, StepRecord
+from sleuth.training.teacher_pass import TeacherPass, behind_other_prompts, write_readings
 from sleuth.types import Question, SamplingParams, Span, SpanKind, Trajectory
 
 
@@ -61,6 +65,7 @@ class SearchGRPOTrainer(GRPOTrainer):
         prompts, group: a batch's questions, and rollouts of each.
         on_batch: called with the step's number and its trajectories as soon as these are rewarded.
         processes: that share the work; all get the same arguments.
+        teacher: of an objective that needs one, made once the engine has its model.
 
     Attributes:
         batch_metrics: of the batch in training, what its rollouts say.
@@ -87,6 +92,7 @@ class SearchGRPOTrainer(GRPOTrainer):
         group: int,
         on_batch: Callable[[int, Sequence[Trajectory]], None],
         processes: Processes = Processes(),
+        teacher: Callable[[nn.Module], TeacherPass] | None = None,
         peft_config: Any = None,
         callbacks: list | None = None,
     ):
@@ -116,6 +122,7 @@ class SearchGRPOTrainer(GRPOTrainer):
         self._own_rows: list[int] = []
         self._passes: list[list[int]] = []
         self._scoring: Tensor | None = None
+        self._empty_update = False
         self.record = StepRecord(updates_per_batch)
         self.batch_metrics: dict[str, float] = {}
         # TRL would load the reference by the model's name; ours is the start model as it was given.
@@ -134,6 +141,9 @@ class SearchGRPOTrainer(GRPOTrainer):
             peft_config=peft_config,
             callbacks=callbacks,
         )
+        self._teacher = None if teacher is None else teacher(self.model)
+        if self._teacher is not None and (self.is_fsdp_enabled or self.is_deepspeed_enabled):
+            self._teacher.teacher.check_whole()
         if self._reference is not None:
             self._reference.to(self.accelerator.device)
             add_fused_lm_head(self._reference, temperature=self.temperature)
@@ -216,11 +226,15 @@ class SearchGRPOTrainer(GRPOTrainer):
     def _copies_seed(self, step: int) -> int:
         return derive_seed(self.args.seed, "copies", step)
 
-    def _rewards_of_own(self, prompts: list, completions: list, **columns: Any) -> list[float | None]:
-        return [t.reward for t in self._own]
+    def _rewards_of_own(self, prompts: list, completions: list, **columns: Any) -> list[float]:
+        """For TRL's own log; credit takes them from the trajectories."""
+        return [t.reward or 0.0 for t in self._own]
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         step = self.batch_step
+        told: dict[str, float] = {}
+        if self._teacher is not None:
+            told["teacher/renewed"] = float(self._teacher.teacher.before_batch(step))
         out = super()._generate_and_score_completions(inputs)
         if self.processes.count > 1:  # of groups that TRL takes for whole
             for name in ("reward_std", "frac_reward_zero_std"):
@@ -229,7 +243,14 @@ class SearchGRPOTrainer(GRPOTrainer):
         rewards, groups, valid = self._rewards_of_batch()
         mask = _padded([_trained_tokens(t) for t in self._trajectories])
         credit = assign_credit(
-            self._objective, rewards, groups, valid, mask, self._trajectories, seed=self._copies_seed(step)
+            self._objective,
+            rewards,
+            groups,
+            valid,
+            mask,
+            self._trajectories,
+            seed=self._copies_seed(step),
+            teacher=partial(self._teacher_scores, out, mask, told) if self._teacher else None,
         )
         columns = out["completion_ids"].size(1)
         rows = torch.tensor(self._own_rows)
@@ -248,9 +269,79 @@ class SearchGRPOTrainer(GRPOTrainer):
             out["ref_per_token_logps"] = self._reference_log_probs(out)
         self.batch_metrics = behaviour(self._trajectories)
         self.batch_metrics["groups"] = len(self._trajectories) // self._group
-        self.batch_metrics |= credit.statistics
+        self.batch_metrics |= credit.statistics | told
         self._trajectories, self._own = [], []
         return out
+
+    def _teacher_scores(
+        self, out: dict[str, Any], mask: Tensor, told: dict[str, float], wanted: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The policy's log-probs before the first update and the teacher's, (B, T) each; NaN where it has not read.
+
+        Every process scores those of its own rows that are ``wanted``, and all get all scores.
+
+        Args:
+            out: of this process's rows. ``mask``: (B, T), the policy tokens of the whole batch.
+            told: gets what there is to tell of it.
+        """
+        assert self._teacher is not None
+        started = time.perf_counter()
+        questions = [self._questions[row] for row in self._rows.batch(self.batch_step)]
+        readings = self._teacher.prompts.readings(self._trajectories, questions, wanted.tolist())
+        places = {row: place for place, row in enumerate(self._own_rows)}
+        own = [n for n, row in enumerate(readings.rows) if row in places]
+        prompts = [readings.prompts[n] for n in own]
+        found = self._read_both(out, [places[readings.rows[n]] for n in own], prompts)
+        width = mask.size(1)
+        old, scores = (torch.full(mask.shape, torch.nan) for _ in range(2))
+        for rows, *values in self.processes.exchange(([readings.rows[n] for n in own], *found)):
+            if rows:
+                for whole, part in zip((old, scores), values, strict=True):
+                    whole[rows] = nn.functional.pad(part, (0, max(width - part.size(1), 0)))[:, :width]
+        old, scores = (torch.where(mask.bool(), values, torch.nan) for values in (old, scores))
+        write_readings(self._trajectories, readings, scores)
+        told |= readings.statistics()
+        told["seconds/teacher"] = time.perf_counter() - started
+        return old, scores
+
+    @torch.no_grad()
+    def _read_both(
+        self, out: dict[str, Any], places: Sequence[int], prompts: Sequence[Sequence[int]]
+    ) -> tuple[Tensor, Tensor]:
+        """(n, T) each, on the CPU: log-probs of these rows of ``out`` under the policy, and behind these prompts under
+        the teacher."""
+        assert self._teacher is not None
+        n, columns = len(places), out["completion_ids"].size(1)
+        # Where weights are gathered for a pass, processes that read less have to make as many passes as the others.
+        most = max(self.processes.exchange(n))
+        if not most:
+            return torch.zeros(0, columns), torch.zeros(0, columns)
+        places = [*places, *[0] * (most - n)]
+        filler = out["prompt_ids"][0][out["prompt_mask"][0].bool()].tolist()
+        rows = at_rows(out, torch.tensor(places))
+        behind = behind_other_prompts(
+            [*prompts, *[filler] * (most - n)],
+            rows["completion_ids"],
+            rows["completion_mask"],
+            self._tokenizer.pad_token_id,
+        )
+        old = rows.get("old_per_token_logps")
+        if old is None:  # no update comes before the loss, so the engine has made no pass of its own
+            old = self._log_probs(rows, *_model_inputs(rows))
+        with self._teacher.teacher.scoring():
+            scores = self._log_probs(rows, *behind, columns)
+        return old[:n].float().cpu(), scores[:n].float().cpu()
+
+    def _log_probs(self, rows: dict[str, Any], ids: Tensor, attention: Tensor, columns: int) -> Tensor:
+        """(n, T) log-probs of the policy tokens of these rows under the model as it is."""
+        self._scoring = rows["completion_mask"] * rows["tool_mask"]
+        try:
+            log_probs, _, _ = self._get_per_token_logps_and_entropies(
+                self.model, ids, attention, columns, batch_size=self.args.per_device_train_batch_size
+            )
+        finally:
+            self._scoring = None
+        return log_probs
 
     @torch.no_grad()
     def _reference_log_probs(self, batch: dict[str, Any]) -> Tensor:
@@ -361,6 +452,7 @@ class SearchGRPOTrainer(GRPOTrainer):
             answer=inputs["kinds"] == ANSWER if self._objective.needs_answers else None,
             searches=inputs.get("searches"),
         )
+        self._empty_update = not inputs["step_totals"].tokens
         result = self._objective.token_loss(tokens, inputs["step_totals"])
         loss = result.loss.sum()
         assert entropy is not None  # the model in training always gives it
@@ -385,6 +477,9 @@ class SearchGRPOTrainer(GRPOTrainer):
             self.model.zero_grad(set_to_none=True)
             self.record.add_skipped()
             return 0.0
+        if self._empty_update:
+            # Neither momentum nor weight decay may move a policy that this update says nothing to.
+            self.model.zero_grad(set_to_none=True)
         self.record.add_gradient(float(norm))
         return norm
 
@@ -392,6 +487,9 @@ class SearchGRPOTrainer(GRPOTrainer):
         # All processes write parts of it; none goes on before all have.
         with self.processes.agreement(), full_disk_is_said(self._run_folder, self.batch_step - 1):
             super()._save_checkpoint(model, trial)
+            if self._teacher is not None and self.processes.main:
+                folder = Path(self.args.output_dir or ".") / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+                self._teacher.teacher.save(folder)
 
     def gather_step(self) -> None:
         """Bring what all processes found in the finished batch's updates together in the main one."""
@@ -411,6 +509,8 @@ class SearchGRPOTrainer(GRPOTrainer):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
         finally:
             transformers.logging.set_verbosity(level)
+        if self._teacher is not None:
+            self._teacher.teacher.load(Path(resume_from_checkpoint))
 
     def _send_telemetry(self) -> None:
         """Nothing of a run leaves the machine. TRL's own switch is read long before this module is."""
