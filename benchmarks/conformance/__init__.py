@@ -1,0 +1,1 @@
+"""How graders that can be installed fare in the conformance suite."""
