@@ -52,7 +52,9 @@ def conformance(
             loaded["shape"] = shape_of(loaded["grader"], shape)
         verdicts = check(Functions(**loaded, rules=rules, with_prompt=with_prompt), chosen)
         if all(verdict.passed is None for verdict in verdicts):
-            raise UserError(f"no case of {', '.join(sets)} can be put to {', '.join(given.values())}; name another function")
+            raise UserError(
+                f"no case of {', '.join(sets)} can be put to {', '.join(given.values())}; name another function"
+            )
     else:
         verdicts = check_own(chosen)
     who = name or (", ".join(given.values()) if given else "sleuth")
