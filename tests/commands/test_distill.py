@@ -9,7 +9,7 @@ from sleuth.cli import run
 from sleuth.recipes.loader import load_recipe
 from sleuth.rollouts import read_rollouts, write_rollouts
 from sleuth.training.search_e1.pool import Pool
-from sleuth.types import Status
+from sleuth.types import EndReason, Status
 
 WORLD = [
     "world.train={worlds: 2, questions: 12}",
@@ -105,7 +105,7 @@ def test_a_pool_without_pairs_is_said(pool, sleuth, tmp_path, change, says):
 
 
 def _failed(trajectory):
-    trajectory.status = Status.RETRIEVER_FAILED
+    trajectory.status, trajectory.end = Status.RETRIEVER_FAILED, EndReason.RETRIEVER_FAILED
     return trajectory
 
 
