@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 from streams import after, stream
 
-from sleuth.diagnostics.alarm_limits import AlarmLimits, Threshold
+from sleuth.diagnostics.alarm_limits import _SENSIBLE, AlarmLimits, Threshold
 from sleuth.diagnostics.alarm_rules import RULES, Level, table
 from sleuth.diagnostics.alarms import AlarmMonitor, find_alarms
 from sleuth.diagnostics.names import is_known
@@ -223,3 +223,20 @@ def test_ratios_of_the_first_steps_raise_no_alarm():
 def test_a_single_batch_has_no_first_steps():
     record = stream(1)[0] | {"ratio/pos/q95": 1.3}
     assert [a.rule for a in AlarmMonitor(single=True).observe(record)] == ["large_steps"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "limit"),
+    [("low_tail", -1), ("low_tail", 0), ("large_steps", 0.9), ("sinking_tokens", 1), ("reward_gone", -0.5),
+     ("entropy_rise", 0.5), ("degenerate", float("nan"))],
+)  # fmt: skip
+def test_a_limit_that_is_crossed_always_or_never_is_refused(rule, limit):
+    with pytest.raises(ValueError, match=r"limit"):
+        AlarmLimits.model_validate({rule: {"limit": limit}})
+    if limit == limit:
+        assert AlarmLimits.model_validate({rule: {"limit": limit, "on": False}}).of(rule).limit == limit
+
+
+def test_every_rule_says_between_which_values_its_limit_must_lie():
+    named = [name for names, _, _ in _SENSIBLE for name in names]
+    assert sorted([*named, "not_finite"]) == sorted(AlarmLimits.rules())

@@ -135,7 +135,10 @@ def test_the_trainers_console_log_has_no_steps_which_is_said(tmp_path):
     log = read_log([tmp_path / "out.txt"])
     assert [(r["step"], r["reward"]) for r in log.records] == [(1, 0.4), (2, 0.5)]
     assert log.records[0]["grad_norm"] != log.records[0]["grad_norm"]  # NaN is news
-    assert log.notes == ["out.txt has no steps; its rows are counted"]
+    assert log.notes == [
+        "out.txt has no steps; its rows are counted",
+        "numbers that are NaN or infinite in step 1: they are in no mean and no baseline",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -168,3 +171,24 @@ def test_what_holds_no_metrics_is_one_line(tmp_path, name, content, message):
 def test_a_folder_without_metrics_is_one_line(tmp_path):
     with pytest.raises(UserError, match="is a folder"):
         read_log([tmp_path])
+
+
+def test_a_reward_alone_is_of_the_trainer_whose_prefix_it_has(tmp_path):
+    rows = [{"train/global_step": step, "train/reward": 0.4} for step in range(1, 9)]
+    assert read_log([write(tmp_path / "wandb.jsonl", rows)]).engine == "trl"
+    rows = [{"step": step, "reward": 0.4} for step in range(1, 9)]
+    assert read_log([write(tmp_path / "metrics.jsonl", rows)]).engine == "sleuth"
+
+
+def test_files_of_two_trainers_are_not_one_run(tmp_path):
+    verl = write(tmp_path / "verl.jsonl", [{"step": 1, "data": VERL}])
+    trl = write(tmp_path / "trl.jsonl", [{"step": 1, **TRL}])
+    with pytest.raises(UserError, match=r"verl\.jsonl is verl's, .*trl\.jsonl is TRL's: these are not one run"):
+        read_log([verl, trl])
+
+
+def test_steps_that_are_there_twice_are_said(tmp_path):
+    rows = [{"step": s, **TRL, "reward": r} for s, r in ((1, 0.1), (2, 0.2), (3, 0.3), (2, 0.25), (3, 0.35))]
+    log = read_log([write(tmp_path / "resumed.jsonl", rows)])
+    assert [r["reward"] for r in log.records] == [0.1, 0.25, 0.35]
+    assert log.notes == ["resumed.jsonl has steps 2, 3 more than once; the last one counts"]

@@ -231,6 +231,7 @@ def test_tokens_without_a_finite_log_prob_are_dropped_and_counted():
     assert result.stats["dropped_tokens"] == 1
     assert result.rollouts[0].spans[0].grad[0] == 0.0
     assert math.isfinite(result.loss)
+    assert "1 log-probs are NaN or infinite: their tokens count in nothing, as in training" in result.notes
 
 
 def test_dapo_leaves_groups_without_signal_out_of_every_count():

@@ -22,7 +22,7 @@ def test_a_collapse_says_since_when_and_what_to_do():
     verdict = judge(records, setup=Setup(lr=3e-6, updates=4, objective="grpo"))
     assert verdict.level is Level.DEAD
     assert verdict.since == 20
-    assert verdict.headline == "collapsed, since step 20"
+    assert verdict.headline == "collapsed, since step 30; first signs in step 20"
     assert verdict.advice[0].startswith("go back to a checkpoint from before")
     assert "lower the learning rate: trainer.lr=1.0e-06 (now 3.0e-06)" in verdict.advice
     assert len(set(verdict.advice)) == len(verdict.advice)

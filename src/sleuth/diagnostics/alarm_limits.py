@@ -6,6 +6,7 @@ tuned on some runs and tried on others.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -23,7 +24,7 @@ class Threshold(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    limit: float
+    limit: float = Field(allow_inf_nan=False)
     hits: int = Field(default=1, ge=1)
     window: int = Field(default=1, ge=1)
     on: bool = True
@@ -37,6 +38,20 @@ class Threshold(BaseModel):
 
 def _threshold(limit: float, hits: int, window: int, why: str) -> Any:
     return Field(default=Threshold(limit=limit, hits=hits, window=window), description=why)
+
+
+_TINY = 1e-30
+_SENSIBLE: tuple[tuple[tuple[str, ...], float, float], ...] = (
+    (("low_tail", "lost_tokens", "mean_drift"), _TINY, 1.0),
+    (("large_steps", "negative_burst"), 1.0, math.inf),
+    (("entropy_rise", "gradient_explosion", "clip_share"), 1.0, math.inf),
+    (("entropy_collapse", "gradient_vanishing", "searches_vanish", "reward_fell", "format_fell", "reward_gone"),
+     _TINY, 1.0),
+    (("sinking_tokens", "sequence_drift", "answer_avoidance", "degenerate", "zero_variance", "failed_rollouts",
+      "no_signal", "format_slips"), 0.0, 0.999),
+    (("likelihood_falls", "repeated_queries"), 0.0, math.inf),
+)  # fmt: skip
+"""Rules, and between which values their limit must lie to be crossed by some runs and not by others."""
 
 
 class AlarmLimits(BaseModel):
@@ -158,6 +173,19 @@ class AlarmLimits(BaseModel):
         0.95, 3, 5, "share of groups without signal, with next to no reward: there is nothing left to learn from."
     )
     not_finite: Threshold = _threshold(0, 1, 1, "loss, gradient, entropy or ratios that are NaN or infinite.")
+
+    @model_validator(mode="after")
+    def _can_be_crossed(self) -> AlarmLimits:
+        for names, low, high in _SENSIBLE:
+            for name in names:
+                threshold = self.of(name)
+                if threshold.on and not low <= threshold.limit <= high:
+                    bounds = f"from {low:g} to {high:g}" if high < math.inf else f"at least {low:g}"
+                    raise ValueError(
+                        f"{name}.limit={threshold.limit:g}: it must be {bounds}, otherwise the rule speaks always or "
+                        f"never; {name}.on=false switches it off"
+                    )
+        return self
 
     @model_validator(mode="before")
     @classmethod

@@ -177,6 +177,7 @@ def _unrewarded(trajectory: Trajectory, where: Place) -> float | None:
 
 _SCORES: dict[str, Callable[[Trajectory, Place], float | None]] = {
     "low_tail": _lowest,
+    "large_steps": _highest,
     "sinking_tokens": _lowest,
     "lost_tokens": _lowest,
     "negative_burst": _highest,

@@ -5,7 +5,7 @@ verl's names are those of 0.9 and, where they differ, of the 0.1 that Search-R1 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from sleuth.diagnostics.history import number
@@ -60,11 +60,18 @@ ENGINES = {"sleuth": "Sleuth", "verl": "verl", "trl": "TRL", "rollouts": "saved 
 """Where records may come from, as it is written."""
 
 
-def engine_of(names: set[str]) -> str | None:
-    """Whose log has these names; None if nobody's that we know."""
+def engine_of(names: set[str], prefixes: Collection[str] = ()) -> str | None:
+    """Whose log has these names; None if nobody's that we know.
+
+    Args:
+        prefixes: what trackers had put before them. Of TRL's Trainer that is ``train/``, so that ``train/reward`` alone
+            is TRL's.
+    """
     if any(name.startswith(("actor/", "critic/")) for name in names):
         return "verl"
     if names & {"frac_reward_zero_std", "completions/mean_length", "clip_ratio/region_mean", "completion_length"}:
+        return "trl"
+    if "train/" in prefixes and names & _TRL.keys():
         return "trl"
     known = {name for name in names if is_known(name)}
     return "sleuth" if "reward" in known or any(name.startswith("ratio/") for name in known) else None

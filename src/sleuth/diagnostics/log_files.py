@@ -11,14 +11,14 @@ import gzip
 import io
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sleuth.diagnostics.alarm_rules import RULES
-from sleuth.diagnostics.foreign_names import engine_of, translate
-from sleuth.diagnostics.history import number
+from sleuth.diagnostics.foreign_names import ENGINES, engine_of, translate
+from sleuth.diagnostics.history import is_broken, number
 from sleuth.errors import UserError
 from sleuth.jsonl import read_jsonl
 
@@ -64,11 +64,30 @@ def read_log(paths: Sequence[Path], run: str | None = None) -> Log:
     """
     notes: list[str] = []
     steps: dict[int, Row] = {}
+    names: set[str] = set()
+    prefixes: set[str] = set()
+    owners: dict[str, Path] = {}
     for path in paths:
-        for step, row in _numbered(_rows(path, run), path, notes):
+        own: dict[int, Row] = {}
+        own_prefixes: set[str] = set()
+        repeated: set[int] = set()
+        for step, row in _numbered(_rows(path, run, own_prefixes), path, notes):
+            if own.get(step, {}).keys() & row.keys():
+                repeated.add(step)
+            own.setdefault(step, {}).update(row)
+        if repeated:
+            notes.append(f"{path.name} has {_some_steps(repeated)} more than once; the last one counts")
+        own_names = {name for row in own.values() for name in row}
+        if (engine := engine_of(own_names, own_prefixes)) is not None:
+            owners.setdefault(engine, path)
+        names |= own_names
+        prefixes |= own_prefixes
+        for step, row in own.items():
             steps.setdefault(step, {}).update(row)
-    names = {name for row in steps.values() for name in row}
-    engine = engine_of(names)
+    if len(owners) > 1:
+        told = ", ".join(f"{path} is {ENGINES[engine]}'s" for engine, path in owners.items())
+        raise UserError(f"{told}: these are not one run; name the files of one")
+    engine = engine_of(names, prefixes)
     where = ", ".join(str(path) for path in paths)
     if engine is None:
         seen = ", ".join(sorted(names)[:6]) or "none"
@@ -77,7 +96,15 @@ def read_log(paths: Sequence[Path], run: str | None = None) -> Log:
     records = [r for r in records if r.keys() & READ]  # evaluations and run times have rows of their own
     if not records:
         raise UserError(f"{where}: no step with a reward, loss or ratio in it; give the trainer's training metrics")
+    if broken := {r["step"] for r in records if any(is_broken(value) for value in r.values())}:
+        notes.append(f"numbers that are NaN or infinite in {_some_steps(broken)}: they are in no mean and no baseline")
     return Log(engine, records, names, notes)
+
+
+def _some_steps(steps: Collection[int]) -> str:
+    listed = sorted(steps)
+    shown = ", ".join(map(str, listed[:5]))
+    return f"step{'s' if len(listed) > 1 else ''} {shown}{f' and {len(listed) - 5} more' if len(listed) > 5 else ''}"
 
 
 def _numbered(rows: Iterator[Row], path: Path, notes: list[str]) -> Iterator[tuple[int, Row]]:
@@ -93,8 +120,8 @@ def _numbered(rows: Iterator[Row], path: Path, notes: list[str]) -> Iterator[tup
         yield counted if key is None else int(row[key]), values
 
 
-def _rows(path: Path, run: str | None) -> Iterator[Row]:
-    """Flat rows of numbers, in the trainer's own names without trackers' prefixes."""
+def _rows(path: Path, run: str | None, prefixes: set[str]) -> Iterator[Row]:
+    """Flat rows of numbers, in the trainer's own names without trackers' prefixes, which are added to ``prefixes``."""
     if path.is_dir():
         raise UserError(f"{path} is a folder without metrics.jsonl or trainer_state.json; name the metrics file in it")
     name = path.name.removesuffix(".gz").removesuffix(".zst")
@@ -107,19 +134,22 @@ def _rows(path: Path, run: str | None) -> Iterator[Row]:
     else:
         raw = _console_rows(path)
     for row in raw:
-        yield _flat(row)
+        yield _flat(row, prefixes)
 
 
-def _flat(row: Row) -> Row:
+def _flat(row: Row, prefixes: set[str]) -> Row:
     data = row.get("data")
     if isinstance(data, dict):  # verl's file logger
         row = {**data, "step": row.get("step")}
     out: Row = {}
     for name, value in row.items():
+        if not isinstance(value, bool | int | float):
+            continue
         for prefix in _PREFIXES:
-            name = name.removeprefix(prefix)
-        if isinstance(value, bool | int | float):
-            out[name] = value
+            if name.startswith(prefix):
+                prefixes.add(prefix)
+                name = name.removeprefix(prefix)
+        out[name] = value
     return out
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sleuth.objectives.turns import policy_stretches
 from sleuth.types import Span, SpanKind, Trajectory
 
 DTYPE = torch.float64
@@ -57,6 +58,10 @@ class SavedBatch:
                 f"{without_old} of {len(spans)} policy spans have no old_logprobs: the sampler's logprobs stand in, "
                 "which differ from a trainer's own pass"
             )
+        odd = sum(not math.isfinite(x) for s in spans for x in (s.new_logprobs or ()))
+        odd += sum(not math.isfinite(x) for s in spans for x in (s.old_logprobs or s.logprobs or ()))
+        if odd:
+            notes.append(f"{odd} log-probs are NaN or infinite: their tokens count in nothing, as in training")
         if 0 < without_new < len(spans):
             notes.append(f"{without_new} of {len(spans)} policy spans have no new_logprobs: taken as on-policy")
         return cls(
@@ -84,11 +89,10 @@ def _source(without: int, spans: int, field: str, otherwise: str) -> str:
 
 def policy_spans(trajectory: Trajectory) -> Iterator[tuple[int, Span, int, int]]:
     """Each policy span: its index in ``spans``, itself, its start and end (exclusive) in ``completion_ids``."""
-    at = -len(trajectory.prompt_ids)
+    stretches = iter(policy_stretches(trajectory))
     for index, span in enumerate(trajectory.spans):
         if span.kind is SpanKind.POLICY:
-            yield index, span, at, at + len(span.ids)
-        at += len(span.ids)
+            yield index, span, *next(stretches)
 
 
 def log_probs_of(trajectories: Sequence[Trajectory], shape: torch.Size, *fields: str) -> Tensor:

@@ -66,7 +66,10 @@ class Verdict:
                 Level.LATE: "drifting, and the reward goes",
                 Level.DEAD: "collapsed",
             }
-            return f"{state[self.level]}, since step {self.since}"
+            now = [alarm for alarm in self.alarms if alarm.rule in self.active and alarm.level is self.level]
+            began = min(alarm.since for alarm in now)
+            first = f"; first signs in step {self.since}" if self.since is not None and self.since < began else ""
+            return f"{state[self.level]}, since step {began}{first}"
         if self.alarms:
             return f"quiet now; there were alarms, the last in step {self.alarms[-1].step}"
         return "no alarm in what can be seen" if self.unknown else "healthy: no alarm"
