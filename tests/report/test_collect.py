@@ -196,3 +196,48 @@ def test_long_runs_are_thinned_and_say_so(run_folder):
     assert len(data["run"]["metrics"]["steps"]) <= 2001
     assert data["run"]["metrics"]["steps"][-1] == 5001
     assert any("every 3rd of 5,001 steps" in note for note in data["notes"])
+
+
+def test_one_group_that_cannot_be_replayed_loses_the_others_nothing(tmp_path, example):
+    rollouts = batch(example, 1)
+    whole = _replayed(tmp_path, rollouts)
+    broken = copy.deepcopy(rollouts)
+    spoilt = broken[0].group
+    broken[0].reward = math.nan
+    alone = copy.deepcopy(broken[-1])
+    alone.id, alone.group = "alone", "a-group-of-one"
+    some = _replayed(tmp_path, [*broken, alone])
+    kept = {t.id for t in rollouts if t.group != spoilt}
+    assert 0 < len(kept) < len(rollouts)
+    assert {name: row for name, row in some.items() if row is not None} == {name: whole[name] for name in kept}
+    notes = " ".join(collect(tmp_path / "rollouts.jsonl")["notes"])
+    assert f"No advantages of {len(rollouts) - len(kept)} rollouts" in notes
+    assert "No advantages of 1 rollouts" in notes
+
+
+def _replayed(tmp_path, rollouts):
+    """By rollout, the advantage that the report's list shows."""
+    write_rollouts(tmp_path / "rollouts.jsonl", rollouts)
+    shown = collect(tmp_path / "rollouts.jsonl")["rollouts"]
+    at, name = COLUMNS.index("advantage"), COLUMNS.index("id")
+    return {row[name]: row[at] for row in shown["rows"]}
+
+
+def test_what_a_teacher_thought_stands_at_its_steps(example, tmp_path):
+    rollouts = copy.deepcopy(example)
+    wrong = next(t for t in rollouts if t.reward == 0 and len(t.policy_spans) > 1)
+    for span, gain in zip(wrong.policy_spans, [4.0, *[-4.0] * len(wrong.policy_spans)], strict=False):
+        old = span.old_logprobs or span.logprobs
+        span.teacher_logprobs = [x + gain / len(old) for x in old]
+    wrong.extra["anchors"] = [{"title": "Rome", "explanation": "the capital"}]
+    file = tmp_path / "taught.jsonl"
+    write_rollouts(file, rollouts)
+    shown = details(collect(file, Options(objective="sspo")))
+    there = shown[rollouts.index(wrong)]
+    steps = [(span["gain"], span["weighed"]) for span in there["spans"] if span["kind"] == "policy"]
+    assert steps[0] == (pytest.approx(4.0), "exempted")
+    assert steps[1] == (pytest.approx(-4.0), "amplified")
+    assert there["anchors"] == [["Rome", "the capital"]]
+    assert "anchors" not in there.get("extra", "")
+    other = shown[next(i for i, t in enumerate(rollouts) if t is not wrong)]
+    assert not any("gain" in span for span in other["spans"])

@@ -66,7 +66,7 @@ def trained(monkeypatch, example):
     from sleuth.training import run as training
 
     def end_by(error=None):
-        def fake(recipe, folder, *, resume):
+        def fake(recipe, folder, **how):
             make_run(folder, example)
             if error:
                 raise error

@@ -185,12 +185,25 @@ class _Replayer:
     def __call__(self, batch: Sequence[Trajectory]) -> dict[tuple[int, str], RolloutReplay]:
         from sleuth.diagnostics.replay import UnfitRollout, replay
 
-        try:
-            result = replay(batch, self._objective)
-        except (UnfitRollout, UserError) as error:
-            self._refused[str(error)] += len(batch)
-            return {}
-        return {(t.step, t.id): rollout for t, rollout in zip(batch, result.rollouts, strict=True)}
+        fit = list(batch)
+        while fit:
+            try:
+                result = replay(fit, self._objective)
+            except UnfitRollout as error:
+                # A group goes as a whole: without one of its rollouts the others' advantages would be other ones.
+                bad = (fit[error.row].step, fit[error.row].group)
+                rest = [t for t in fit if (t.step, t.group) != bad]
+                self._refuse(str(error), len(fit) - len(rest))
+                fit = rest
+            except UserError as error:
+                self._refuse(str(error), len(fit))
+                break
+            else:
+                return {(t.step, t.id): rollout for t, rollout in zip(fit, result.rollouts, strict=True)}
+        return {}
+
+    def _refuse(self, why: str, count: int) -> None:
+        self._refused[why] += count
 
     def notes(self) -> list[str]:
         return [
