@@ -68,6 +68,8 @@ def objectives_of(names: Sequence[str], settings: Sequence[str]) -> list[Objecti
         UserError: an unknown name or setting, or one that no objective takes.
     """
     asked = [name.strip() for text in names for name in text.split(",")]
+    if twice := next((name for name in asked if asked.count(name) > 1), None):
+        raise UserError(f"objective {twice} is named twice; name each once")
     parts = [[part.strip() for part in name.split("+")] for name in asked]
     given, aggregation = _parse(settings)
     takers: dict[str, list[int]] = {}

@@ -204,7 +204,7 @@ def _full_key(key: str) -> str:
 
     if dot and head in TABLE:
         return f"parameters.{key}"
-    parameters = [f"{name}.{field}" for name, entry in TABLE.items() for field in entry.parameters.model_fields]
+    parameters = [f"{name}.{field}" for name, entry in TABLE.items() for field in entry.parameter_names]
     raise UserError(describe_unknown(key, [*known_keys(Recipe), *ALIASES, *parameters]))
 
 
