@@ -102,6 +102,10 @@ async def misbehave(writer: asyncio.StreamWriter, mode: str, queries: list[str],
     elif kind == "flaky":  # flaky-NAME-2: the first two calls fail
         failing = calls[mode] <= int(rest.rpartition("-")[2])
         await send(writer, response(503, b"") if failing else response(200, right))
+    elif kind == "sleepy":  # sleepy-NAME-9: the first nine calls are answered after 0 to 40 ms
+        if calls[mode] <= int(rest.rpartition("-")[2]):
+            await asyncio.sleep(0.01 * (calls[mode] % 5))
+        await send(writer, response(200, right))
     elif kind == "picky":  # one query that it doesn't like spoils the whole call
         await send(writer, response(422, SECRET.encode()) if "bad" in queries else response(200, right))
     else:

@@ -251,3 +251,12 @@ def test_our_server_and_our_client_fit_together(tmp_path, corpus, monkeypatch):
         assert found.text == 'A city in Brazil.\nBeyoncé — "Queen B" — sang there in 2010.'
         server.stop()
         assert not search(one, "museum", k=1)[0].failed  # it was kept
+
+
+def test_calls_that_were_given_up_at_any_moment_leave_their_connections_to_others(retriever):
+    """A pool that loses one with each time-out is a retriever that is dead after some hours."""
+    slow = retriever("sleepy-pool-300", timeout=0.03, attempts=1, connections=4, queries_per_call=1)
+    search(slow, *(f"q{n}" for n in range(300)))
+    slow.settings = slow.settings.model_copy(update={"timeout": 60.0, "attempts": 2})
+    results = search(slow, *(f"r{n}" for n in range(40)), k=1)
+    assert [[d.id for d in r.documents] for r in results] == [[f"r{n}/0"] for n in range(40)]

@@ -141,11 +141,12 @@ class HTTPRetriever:
 
     def __init__(self, settings: HTTPSettings, wire: Wire | None = None) -> None:
         try:
+            import anyio
             import httpx
             import tenacity
         except ImportError as error:
             raise UserError(f"retriever.kind=http needs {error.name}; pip install 'sleuth[http]'") from None
-        self._httpx, self._tenacity = httpx, tenacity
+        self._anyio, self._httpx, self._tenacity = anyio, httpx, tenacity
         self.settings = settings
         base = settings.url.removesuffix("/retrieve")
         self.url, self._health, self._access = f"{base}/retrieve", f"{base}/health", f"{base}/access"
@@ -255,7 +256,7 @@ class HTTPRetriever:
             reraise=True,
         )
         try:
-            async with asyncio.timeout_at(deadline):
+            with self._anyio.fail_after(deadline - asyncio.get_running_loop().time()):
                 answers: list[list[Document]] = await retrying(attempt)
         except CallFailed as failure:
             if not failure.again and len(queries) > 1:
@@ -307,23 +308,22 @@ class HTTPRetriever:
     async def _request(self, method: str, url: str, **what: Any) -> tuple[int, Any, bytes]:
         """Status, headers and body.
 
-        The time-out is the whole call's: a server that sends a byte a second is as good as silent.
+        The time-out is the whole call's: a server that sends a byte a second is as good as silent. It is anyio's, since
+        the pool loses a connection for good when a call is cancelled in asyncio's own way.
         """
         limit = self.settings.max_megabytes << 20
         try:
-            async with (
-                self._slots,
-                asyncio.timeout(self.settings.timeout),
-                self._connected().stream(method, url, **what) as response,
-            ):
-                parts: list[bytes] = []
-                size = 0
-                async for part in response.aiter_bytes():
-                    size += len(part)
-                    if size > limit:
-                        raise CallFailed(f"an answer of more than {limit >> 20} MB", again=False)
-                    parts.append(part)
-                return response.status_code, response.headers, b"".join(parts)
+            async with self._slots:
+                with self._anyio.fail_after(self.settings.timeout):
+                    async with self._connected().stream(method, url, **what) as response:
+                        parts: list[bytes] = []
+                        size = 0
+                        async for part in response.aiter_bytes():
+                            size += len(part)
+                            if size > limit:
+                                raise CallFailed(f"an answer of more than {limit >> 20} MB", again=False)
+                            parts.append(part)
+                        return response.status_code, response.headers, b"".join(parts)
         except TimeoutError:
             raise CallFailed(f"no whole answer within {self.settings.timeout:g} s", again=True) from None
         except (self._httpx.HTTPError, self._httpx.InvalidURL, OSError) as error:
@@ -331,7 +331,7 @@ class HTTPRetriever:
 
     async def _page(self, name: str) -> list[Document]:
         body = json.dumps({"urls": [clean_query(name)]}, ensure_ascii=False).encode()
-        async with asyncio.timeout(self.settings.budget):
+        with self._anyio.fail_after(self.settings.budget):
             status, _, content = await self._request("POST", self._access, content=body, headers=self._ours.headers())
         if status != 200:
             raise CallFailed(f"HTTP {status} from the server", again=status in _AGAIN)
@@ -345,7 +345,7 @@ class HTTPRetriever:
     async def _check(self) -> None:
         await self._learn_corpus()
         try:
-            async with asyncio.timeout(self.settings.budget):
+            with self._anyio.fail_after(self.settings.budget):
                 await self._post(["test"], 1)
         except (CallFailed, TimeoutError) as error:
             raise UserError(
