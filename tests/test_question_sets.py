@@ -111,3 +111,17 @@ def test_a_world_is_written_to_the_run_folder_once(tmp_path):
 def test_other_settings_write_the_world_again(tmp_path):
     first = world_files(load_recipe("laptop", SMALL_WORLD), tmp_path).corpus.read_bytes()
     assert world_files(load_recipe("laptop", [*SMALL_WORLD, "world.seed=9"]), tmp_path).corpus.read_bytes() != first
+
+
+def test_a_sealed_benchmark_is_for_evaluation_alone(rows, tmp_path, monkeypatch):
+    from sleuth.data.benchmarks.load import fetch_benchmark
+    from sleuth.data.benchmarks.sealed import encrypt
+
+    monkeypatch.setenv("SLEUTH_CACHE", str(tmp_path / "cache"))
+    row = {"problem": encrypt("Which light?", "key"), "answer": encrypt("x", "key"), "canary": "key"}
+    (tmp_path / "test.jsonl").write_text(json.dumps(row))
+    fetch_benchmark("browsecomp", folder=tmp_path)
+    recipe = resolve({"data": {"train": rows("a", "one", "two"), "test": "browsecomp"}})
+    assert texts(question_sets(recipe, splits=["test"]).test) == ["Which light?"]
+    with pytest.raises(UserError, match="browsecomp is published encrypted"):
+        question_sets(recipe)

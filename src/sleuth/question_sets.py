@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sleuth.data.benchmarks import is_benchmark, load_benchmarks
+from sleuth.data.benchmarks.sealed import CANARY
 from sleuth.data.overlap import question_key
 from sleuth.data.questions import load_questions
 from sleuth.errors import UserError
@@ -67,7 +68,7 @@ def question_sets(
         splits: the sets that are wanted; the others stay empty.
 
     Raises:
-        UserError: an unreadable set, or one that the filters leave empty.
+        UserError: an unreadable set, one that the filters leave empty, or a sealed benchmark in a training run.
     """
     data = recipe.data
     sources: dict[str, Any] = {
@@ -75,6 +76,8 @@ def question_sets(
     }
     loaded = {split: _load(source, _conditions(data, split)) if source else [] for split, source in sources.items()}
     train, dev, test = (loaded.get(split, []) for split in SPLITS)
+    if "train" in splits:
+        _refuse_sealed([*train, *dev, *test])
     if data.test_limit is not None:
         test = limited(test, data.test_limit, recipe.seed)
     train, shared = without(train, [*test, *dev])
@@ -139,6 +142,13 @@ def _load(source: str | Sequence[str], where: Mapping[str, Any]) -> list[Questio
     others = [name for name in sources if name not in named]
     questions = load_questions(others) if others else []
     return [*questions, *(question for one in load_benchmarks(named) for question in one.questions)]
+
+
+def _refuse_sealed(questions: Iterable[Question]) -> None:
+    """A training run writes its rollouts in the open; `sleuth eval` encrypts those of such a benchmark."""
+    sealed = next((question.data_source for question in questions if CANARY in question.extra), None)
+    if sealed is not None:
+        raise UserError(f"{sealed} is published encrypted, to stay out of training; leave it to `sleuth eval`")
 
 
 def _identity(question: Question) -> tuple[str, str]:

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from sleuth.cli import run
+from sleuth.data.benchmarks.sealed import encrypt
 
 
 @pytest.fixture
@@ -98,3 +99,16 @@ def test_overlap_finds_steps(sleuth, folder):
     assert "musique_m, step 1 = nq_test_0: Who made X?" in out
     report = json.loads(sleuth("overlap", "musique", "nq", "--from", str(folder), "--json")[1])
     assert report["leaking"] == ["musique_m"]
+
+
+def test_overlap_of_a_sealed_benchmark_quotes_no_question(sleuth, folder):
+    row = {"problem": encrypt("Who made X?", "key"), "answer": encrypt("Ann", "key"), "canary": "key"}
+    (folder / "browsecomp").mkdir()
+    (folder / "browsecomp" / "test.jsonl").write_text(json.dumps(row))
+    code, out, _ = sleuth("overlap", "browsecomp", "nq", "--from", str(folder))
+    assert code == 0
+    assert "browsecomp: 1 of 1 questions are in nq too" in out
+    assert "made" not in out
+    code, out, _ = sleuth("overlap", "browsecomp", "nq", "--from", str(folder), "--json")
+    assert json.loads(out)["leaking"] == ["browsecomp_0"]
+    assert "made" not in out

@@ -12,6 +12,7 @@ from rich.table import Table
 from sleuth.commands.terminal import console
 from sleuth.data.benchmarks import BENCHMARKS, find_benchmark, is_benchmark, load_benchmark
 from sleuth.data.benchmarks.load import fetch_benchmark
+from sleuth.data.benchmarks.sealed import CANARY
 from sleuth.data.benchmarks.store import Store
 from sleuth.errors import UserError
 from sleuth.types import Question
@@ -101,13 +102,18 @@ def overlap(test: str, train: Sequence[str], *, folder: Path | None, as_json: bo
     from sleuth.data.overlap import overlap_report
 
     sources = {source: _questions(source, folder) for source in train}
-    report = overlap_report(_questions(test, folder), sources)
+    questions = _questions(test, folder)
+    report = overlap_report(questions, sources)
     if as_json:
-        print(json.dumps(report.as_dict(), ensure_ascii=False, indent=2))
+        content = report.as_dict()
+        if any(CANARY in question.extra for question in questions):
+            del content["shared"], content["steps"]  # they quote the questions
+        print(json.dumps(content, ensure_ascii=False, indent=2))
         return
     out = console()
     out.print("\n".join(report.lines(test)), soft_wrap=True)
-    for shared in report.examples(_SHOWN):
+    sealed = any(CANARY in question.extra for question in questions)
+    for shared in [] if sealed else report.examples(_SHOWN):
         out.print(f"  {shared}", soft_wrap=True)
 
 
