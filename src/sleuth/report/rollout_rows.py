@@ -89,13 +89,19 @@ def detail(trajectory: Trajectory, replay: RolloutReplay | None, reader: Reader,
     """Everything that the viewer shows of a rollout."""
     t = trajectory
     of_span = {span.span: span for span in replay.spans} if replay else {}
+    sign = next((math.copysign(1, a) for span in of_span.values() for a in span.advantages if a), 0.0)
+    extra = {name: value for name, value in t.extra.items() if name != "anchors"}
     return {
-        "spans": [_span(span, of_span.get(index), reader.codec, texts) for index, span in enumerate(t.spans)],
+        "spans": [
+            _span(span, of_span.get(index), reader.codec, texts) | _teacher(span, sign)
+            for index, span in enumerate(t.spans)
+        ],
         "why": explain(t, reader.rewarding),
         "loss": number(sum(x for span in replay.spans for x in span.loss)) if replay else None,
         "supporting": t.supporting_titles,
         **({"error": t.error} if t.error else {}),
-        **({"extra": _cut(json.dumps(plain(t.extra), ensure_ascii=False, indent=1))} if t.extra else {}),
+        **({"anchors": _anchors(t.extra["anchors"])} if "anchors" in t.extra else {}),
+        **({"extra": _cut(json.dumps(plain(extra), ensure_ascii=False, indent=1))} if extra else {}),
     }
 
 
@@ -215,6 +221,33 @@ def _policy_span(span: Span, replay: SpanReplay | None, codec: TokenCodec | None
         if len(out["silent"]) == len(span.ids):
             out["silent"] = True
     return out
+
+
+def _teacher(span: Span, sign: float) -> dict[str, Any]:
+    """What a teacher thought of a step (:mod:`sleuth.objectives.sspo`): ``gain`` in nats, and what became of the step.
+
+    Args:
+        sign: of the rollout's advantages, 0 where they aren't known.
+    """
+    old = span.old_logprobs or span.logprobs
+    if span.teacher_logprobs is None or old is None:
+        return {}
+    gains = [after - before for after, before in zip(span.teacher_logprobs, old, strict=True)]
+    gain = sum(g for g in gains if math.isfinite(g))
+    out: dict[str, Any] = {"gain": number(gain)}
+    if sign * gain:
+        amplified = sign * gain > 0
+        out["weighed"] = "amplified" if amplified else "exempted" if -abs(gain) < math.log(0.1) else "dampened"
+    return out
+
+
+def _anchors(anchors: Any) -> list[list[str]]:
+    """Title and explanation of each anchor that a teacher was shown."""
+    if not isinstance(anchors, list):
+        return []
+    return [
+        [_cut(str(a.get("title", ""))), _cut(str(a.get("explanation", "")))] for a in anchors if isinstance(a, dict)
+    ]
 
 
 def _action(action: Action | None) -> dict[str, Any] | None:

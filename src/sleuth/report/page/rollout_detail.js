@@ -58,6 +58,7 @@ export class RolloutDetail {
       this.heading(row, own),
       this.siblingCards(row, siblings),
       this.compared ? null : why(row, own, this.rollouts),
+      this.compared || !own.anchors ? null : anchors(own.anchors),
       bar.node,
       this.compared ? this.sideBySide(siblings, details, row) : el("section", { "aria-label": "Turns" }, this.transcript(row, own)),
       this.compared || !own.extra ? null : el("details", { class: "extra" }, el("summary", {}, "Other fields of this rollout"), el("pre", { class: "foreign", dir: "auto" }, own.extra)),
@@ -179,7 +180,7 @@ export class RolloutDetail {
     const children = el("ul", { class: "children" });
     const table = el("details", { class: "numbers" }, el("summary", {}, "Numbers by part"));
     table.addEventListener("toggle", () => table.open && table.childElementCount === 1 && table.append(el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Turn ${number}: numbers by part` }, partsTable(span))));
-    const node = el("li", { class: "turn" }, el("details", { open: true }, el("summary", {}, el("span", { class: "number" }, `Turn ${number}`), " ", actionOf(span), result), text, table, children));
+    const node = el("li", { class: "turn" }, el("details", { open: true }, el("summary", {}, el("span", { class: "number" }, `Turn ${number}`), " ", actionOf(span), teacherOf(span), result), text, table, children));
     return {
       node,
       children,
@@ -199,6 +200,16 @@ function actionOf(span) {
   if (action.type === "answer") return [el("span", { class: "verb" }, "answer "), foreign(action.text, "q")];
   if (action.type === "tool") return [el("span", { class: "verb" }, "tool "), foreign(`${action.name} ${JSON.stringify(action.arguments)}`, "code")];
   return el("span", { class: "tag invalid" }, `invalid: ${(action.problem || "no action").replaceAll("_", " ")}`);
+}
+
+/** What the teacher thought of this step, and whether it kept its share of the penalty. */
+function teacherOf(span) {
+  if (span.gain === undefined || span.gain === null) return "";
+  return el("span", { class: "tag teacher", title: "Log-probability under the teacher less that under the policy, summed over the step, in nats" }, `teacher ${signed(span.gain, 2)}`, span.weighed ? `, ${span.weighed}` : "");
+}
+
+function anchors(shown) {
+  return el("details", { class: "anchors", open: true }, el("summary", {}, el("h3", {}, "What the teacher was shown")), el("ul", {}, shown.map(([title, explanation]) => el("li", {}, foreign(title, "strong"), ": ", foreign(explanation)))));
 }
 
 function observation(span, row, detail) {
