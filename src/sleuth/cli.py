@@ -720,6 +720,18 @@ def get_model(
     command.get_model(name, output)
 
 
+@app.command()
+def migrate(
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="A training script of Search-R1 (train_grpo.sh).")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The recipe.")] = Path("recipe.yaml"),
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
+) -> None:
+    """Turn a training script of Search-R1 into a recipe, and say what has no counterpart."""
+    from sleuth.commands import migrate as command
+
+    command.run_migration(script, output, force=force)
+
+
 @app.command(name="recipes")
 def list_recipes() -> None:
     """List the recipes that come with Sleuth."""

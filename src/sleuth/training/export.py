@@ -78,7 +78,7 @@ def whole_model(checkpoint: Path, recipe: Recipe) -> Any:
 
 
 def export_card(checkpoint: Path, recipe: Recipe, run: Path) -> str:
-    """The run's own card (scores stand in it where this checkpoint was scored), how to use the model, what to beware."""
+    """The run's own card, with scores where this checkpoint has some; what they do not say; how to use the model."""
     card = checkpoint / "README.md"
     if card.is_file():
         text = card.read_text(encoding="utf-8")
