@@ -48,6 +48,7 @@ class VerlTeacher:
         )
         self._temperature = config.actor_rollout_ref.rollout.temperature
         self._score = workers.compute_log_prob if search.teacher.weights == "policy" else reference
+        self._micro_batch = _micro_batch(config, search.teacher.weights)
         self._readings = Readings()
         self.ranks = 1
 
@@ -73,9 +74,9 @@ class VerlTeacher:
 
     def _scores(self, readings: Readings) -> Tensor:
         """(n, T), right-padded."""
-        # verl deals rows out evenly: whole rounds of its ranks, filled up with the first row.
+        # verl wants as many rows and whole micro-batches on every rank: filled up with the first row.
         rows = list(range(len(readings.rows)))
-        rows += [0] * (-len(rows) % self.ranks)
+        rows += [0] * (-len(rows) % (self.ranks * self._micro_batch))
         prompts = [torch.tensor(readings.prompts[i]) for i in rows]
         responses = [torch.tensor(self._trajectories[readings.rows[i]].completion_ids) for i in rows]
         masks = [torch.tensor(self._trajectories[readings.rows[i]].completion_mask) for i in rows]
@@ -104,6 +105,12 @@ class VerlTeacher:
         for row, values in enumerate(scored.unbind()[: len(readings.rows)]):
             out[row, : len(values)] = values
         return out
+
+
+def _micro_batch(config: Any, weights: str) -> int:
+    """Rows of a micro-batch of log-probs; 1 where verl cuts micro-batches by their tokens."""
+    section = config.actor_rollout_ref.rollout if weights == "policy" else config.actor_rollout_ref.ref
+    return 1 if section.log_prob_use_dynamic_bsz else section.log_prob_micro_batch_size_per_gpu
 
 
 def _question(trajectory: Trajectory) -> Question:

@@ -88,7 +88,7 @@ def training_worker(model):
                 model_dtype="fp32",
                 use_dynamic_bsz=False,
                 micro_batch_size_per_gpu=MICRO,
-                infer_micro_batch_size_per_gpu=8,
+                infer_micro_batch_size_per_gpu=1,
                 **sizes,
             ),
             optimizer_config=FSDPOptimizerConfig(lr=1e-3, total_training_steps=10),
