@@ -1,15 +1,15 @@
 """``python -m benchmarks.search_e1 DIR [SEED]...``: Search-E1-style rounds against GRPO on the laptop recipe.
 
-Each seed trains four arms from one policy and writes a line to ``DIR/results-SEED.json``:
+Each seed trains four arms from one policy:
 
-* ``grpo``: as many updates as the rounds have in all, distillation included (equal gradient steps);
-* ``grpo-compute``: that run, gone on with until it has taken as many CPU seconds as the rounds (equal compute; pool and
-  distillation are paid for, scoring is not);
 * ``search_e1-exact``: two rounds, exact forward KL; ``search_e1-clip``: the same with each term clipped at 0.05. Both
   share the first round's reinforcement learning and pool.
+* ``grpo``: as many updates as the exact rounds have in all, distillation included (equal gradient steps);
+* ``grpo-compute``: that run, gone on with for as long as the exact rounds took (equal compute): their seconds, pool and
+  distillation included, over the seconds of a step of theirs. Scoring counts nowhere.
 
 Every result is scored on the 600 test questions, sampled and greedy; the stages of the rounds sampled only. Without
-seeds: the tables of what is there. One thread a process: start several for several seeds.
+seeds: the tables of what is there. One thread a process: start several for several seeds. What is finished is kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -59,40 +58,39 @@ ARMS = ("grpo", "grpo-compute", "search_e1-exact", "search_e1-clip")
 
 
 def run_seed(home: Path, seed: int) -> None:
-    """All arms of one seed."""
+    """All arms of one seed; what is there already is not made again."""
     settings = [*BASE, f"model={home / 'policy'}", f"seed={seed}"]
     material = gather(load_recipe("laptop", settings), home)
     out = home / f"seed-{seed}"
-    result: dict[str, Any] = {"seed": seed, "arms": {}}
-
-    file = home / f"results-{seed}.json"
     rounds = [*settings, *ROUNDS_SETTINGS]
 
     exact = out / "exact"
-    seconds = _timed([*rounds, "search_e1.distill.clip=null"], exact, material)
-    result["arms"]["search_e1-exact"] = done = _rounds_arm(exact, material, seconds)
-    steps = round(sum(done["updates"]) / UPDATES_A_STEP)
+    told = _trained([*rounds, "search_e1.distill.clip=null"], exact, material)["rounds"]
+    _score_arm(out / "search_e1-exact.json", _result(exact), material, told)
+    steps = round(sum(r["rl"]["steps"] + r["distill"]["updates"] / UPDATES_A_STEP for r in told))
+    spent = sum(sum(r["seconds"].values()) for r in told) / sum(r["seconds"]["rl"] for r in told)
 
     grpo = out / "grpo"
-    seconds = _timed([*settings, f"trainer.steps={steps}"], grpo, material)
-    result["arms"]["grpo"] = _arm(grpo / f"checkpoints/step-{steps}", material, seconds, steps)
-    more = max(round(steps * done["cpu"] / seconds), steps + 1)
-    seconds += _timed([*settings, f"trainer.steps={more}"], grpo, material, resume=True)
-    result["arms"]["grpo-compute"] = _arm(grpo / f"checkpoints/step-{more}", material, seconds, more)
+    _trained([*settings, f"trainer.steps={steps}"], grpo, material)
+    _score_arm(out / "grpo.json", grpo / "checkpoints" / f"step-{steps}", material)
+    more = max(round(spent * RL_STEPS * ROUNDS), steps)
+    _trained([*settings, f"trainer.steps={more}", "trainer.keep_last=2"], grpo, material)
+    _score_arm(out / "grpo-compute.json", grpo / "checkpoints" / f"step-{more}", material)
 
     clip = out / "clip"
     clipped = [*rounds, "search_e1.distill.clip=0.05"]
-    _first_round_of(exact, clip, clipped)
-    seconds = _timed(clipped, clip, material, resume=True)
-    result["arms"]["search_e1-clip"] = _rounds_arm(clip, material, seconds)
-    file.write_text(json.dumps(result) + "\n")
+    if not clip.exists():
+        _first_round_of(exact, clip, clipped)
+    told = _trained(clipped, clip, material)["rounds"]
+    _score_arm(out / "search_e1-clip.json", _result(clip), material, told)
+    for folder in (exact, clip):
+        for name, model in _stages(folder).items():
+            _score_arm(out / f"{folder.name}-{name}.json", model, material, ways=("sampled",))
 
 
-def _timed(settings: list[str], folder: Path, material: Material, resume: bool = False) -> float:
-    """Train; CPU seconds of this process, since wall clock on a shared machine says nothing."""
-    started = time.process_time()
-    train(load_recipe("laptop", settings), folder, resume=resume, material=material, quiet=True)
-    return time.process_time() - started
+def _trained(settings: list[str], folder: Path, material: Material) -> dict[str, Any]:
+    begun = RunFolder(folder).recipe.exists()
+    return train(load_recipe("laptop", settings), folder, resume=begun, material=material, quiet=True)
 
 
 def _first_round_of(done: Path, new: Path, settings: list[str]) -> None:
@@ -104,25 +102,28 @@ def _first_round_of(done: Path, new: Path, settings: list[str]) -> None:
     RunFolder(new).write_recipe(dump_recipe(load_recipe("laptop", settings)))
 
 
-def _rounds_arm(folder: Path, material: Material, seconds: float) -> dict[str, Any]:
-    summary = json.loads((folder / "summary.json").read_text())
-    told = summary["rounds"]
-    stages = {f"rl {r['round']}": _scores(folder / r["rl"]["checkpoint"], material, ("sampled",)) for r in told}
-    for r in told[:-1]:
-        stages[f"distill {r['round']}"] = _scores(
-            folder / "checkpoints" / f"step-{r['steps'][1]}", material, ("sampled",)
-        )
-    return _arm(folder / summary["checkpoint"], material, seconds, summary["steps"]) | {
-        "stages": stages,
-        "pairs": [r["pairs"] for r in told],
-        "distill": [r["distill"] for r in told],
-        "seconds": [r["seconds"] for r in told],
-        "updates": [{"updates": n} for r in told for n in (r["rl"]["steps"] * UPDATES_A_STEP, r["distill"]["updates"])],
-    }
+def _result(folder: Path) -> Path:
+    return folder / json.loads((folder / "summary.json").read_text())["checkpoint"]
 
 
-def _arm(model: Path, material: Material, seconds: float, steps: int) -> dict[str, Any]:
-    return _scores(model, material, ("sampled", "greedy")) | {"cpu": seconds, "steps": steps}
+def _stages(folder: Path) -> dict[str, Path]:
+    """The policy behind every stage but the last."""
+    told = json.loads((folder / "summary.json").read_text())["rounds"]
+    stages = {f"rl-{r['round']}": folder / r["rl"]["checkpoint"] for r in told}
+    return stages | {f"distill-{r['round']}": folder / "checkpoints" / f"step-{r['steps'][1]}" for r in told[:-1]}
+
+
+def _score_arm(
+    file: Path,
+    model: Path,
+    material: Material,
+    rounds: list[dict[str, Any]] | None = None,
+    ways: tuple[str, ...] = ("sampled", "greedy"),
+) -> None:
+    if not file.is_file():
+        steps = len(RunFolder(model.parent.parent).read_metrics())
+        result = {**_scores(model, material, ways), "steps": steps, "rounds": rounds}
+        file.write_text(json.dumps(result) + "\n")
 
 
 def _scores(model: Path, material: Material, ways: tuple[str, ...]) -> dict[str, Any]:
@@ -140,50 +141,53 @@ def _scores(model: Path, material: Material, ways: tuple[str, ...]) -> dict[str,
 
 
 def print_tables(home: Path) -> None:
-    """Means over seeds with intervals, and paired differences to GRPO."""
-    results = [json.loads(f.read_text()) for f in sorted(home.glob("results-*.json"))]
-    start = json.loads((home / "start.json").read_text())
-    print(f"seeds: {[r['seed'] for r in results]}, {len(start['sampled'])} questions\n")
-    print("| arm | steps | CPU s | sampled EM | greedy EM | searches |\n|---|--:|--:|--:|--:|--:|")
+    """Means over seeds with intervals, paired differences to GRPO, stages and pairs; of the seeds that are finished."""
+    seeds = [folder for folder in sorted(home.glob("seed-*")) if (folder / f"clip-rl-{ROUNDS}.json").is_file()]
+    results = {name: [_read(folder / f"{name}.json") for folder in seeds] for name in (*ARMS, *_STAGE_FILES)}
+    results["start"] = [_read(home / "start.json")] * len(seeds)
+    print(f"{', '.join(folder.name for folder in seeds)}; {len(results['start'][0]['sampled'])} questions\n")
+    print("| arm | steps | sampled EM | greedy EM | searches |\n|---|--:|--:|--:|--:|")
     for arm in ("start", *ARMS):
-        cells = [start if arm == "start" else r["arms"][arm] for r in results]
-        steps = "" if arm == "start" else f"{np.mean([c['steps'] for c in cells]):.1f}"
-        cpu = "" if arm == "start" else f"{np.mean([c['cpu'] for c in cells]):.0f}"
+        cells = results[arm]
+        steps = f"{np.mean([c.get('steps', 0) for c in cells]):.1f}"
         ems = [_pooled([c[way] for c in cells]) for way in ("sampled", "greedy")]
-        print(
-            f"| {arm} | {steps} | {cpu} | {' | '.join(ems)} | {np.mean([c['sampled_searches'] for c in cells]):.2f} |"
-        )
+        print(f"| {arm} | {steps} | {' | '.join(ems)} | {np.mean([c['sampled_searches'] for c in cells]):.2f} |")
     print("\n| difference | sampled EM | greedy EM |\n|---|--:|--:|")
     for arm in ("search_e1-exact", "search_e1-clip"):
         for base in ("grpo", "grpo-compute"):
-            cells = [
-                _difference([(r["arms"][base][way], r["arms"][arm][way]) for r in results])
-                for way in ("sampled", "greedy")
-            ]
+            both = list(zip(results[base], results[arm], strict=True))
+            cells = [_difference([(a[way], b[way]) for a, b in both]) for way in ("sampled", "greedy")]
             print(f"| {arm} − {base} | {' | '.join(cells)} |")
-    print("\n| stage | exact | clip |\n|---|--:|--:|")
-    for stage in ("rl 1", "distill 1", "rl 2"):
-        row = [
-            _pooled([r["arms"][f"search_e1-{a}"]["stages"][stage]["sampled"] for r in results])
-            for a in ("exact", "clip")
-        ]
+    print("\n| stage, sampled EM | exact | clip |\n|---|--:|--:|")
+    for stage in _STAGES:
+        row = [_pooled([c["sampled"] for c in results[f"{kind}-{stage}"]]) for kind in ("exact", "clip")]
         print(f"| {stage} | {' | '.join(row)} |")
+    print()
     for arm in ("search_e1-exact", "search_e1-clip"):
         for i in range(ROUNDS):
-            pairs = [r["arms"][arm]["pairs"][i] for r in results]
-            dist = [r["arms"][arm]["distill"][i] for r in results]
-            mean = lambda rows, key: np.mean([row[key] for row in rows])  # noqa: E731
-            print(
-                f"{arm} round {i + 1}: pairs {mean(pairs, 'pairs'):.1f} of {mean(pairs, 'questions'):.0f}, searches "
-                f"{mean(pairs, 'reference_searches'):.2f} / {mean(pairs, 'student_searches'):.2f}, KL "
-                f"{mean(dist, 'kl_first'):.3f} → {mean(dist, 'kl_last'):.3f}, clipped "
-                f"{mean(dist, 'clipped_first'):.2f}, "
-                f"gain {mean(dist, 'gain_first'):.3f} → {mean(dist, 'gain_last'):.3f}"
-            )
-    seconds = [s for r in results for s in r["arms"]["search_e1-exact"]["seconds"]]
+            print(f"{arm}, round {i + 1}: {_pairs([c['rounds'][i] for c in results[arm]])}")
+    seconds = [r["seconds"] for c in results["search_e1-exact"] for r in c["rounds"]]
     whole = sum(sum(s.values()) for s in seconds)
-    print(
-        "wall clock of the rounds:", {k: f"{sum(s[k] for s in seconds) / whole:.0%}" for k in ("rl", "pool", "distill")}
+    print({stage: f"{sum(s[stage] for s in seconds) / whole:.0%} of the time" for stage in seconds[0]})
+
+
+_STAGES = ("rl-1", "distill-1", "rl-2")
+_STAGE_FILES = tuple(f"{kind}-{stage}" for kind in ("exact", "clip") for stage in _STAGES)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    return json.loads(file.read_text())
+
+
+def _pairs(rounds: list[dict[str, Any]]) -> str:
+    def mean(part: str, key: str) -> float:
+        return float(np.mean([r[part][key] for r in rounds]))
+
+    return (
+        f"{mean('pairs', 'pairs'):.1f} pairs of {mean('pairs', 'questions'):.0f} questions, student wrong in "
+        f"{mean('pairs', 'share_student_wrong'):.0%}, searches {mean('pairs', 'reference_searches'):.2f} against "
+        f"{mean('pairs', 'student_searches'):.2f}, KL {mean('distill', 'kl_first'):.3f} to "
+        f"{mean('distill', 'kl_last'):.3f}, clipped {mean('distill', 'clipped_first'):.2f}"
     )
 
 
@@ -220,8 +224,7 @@ def main() -> None:
         material = gather(load_recipe("laptop", BASE), Path(home))
         start.write_text(json.dumps(_scores(policy, material, ("sampled", "greedy"))) + "\n")
     for seed in seeds:
-        if not (Path(home) / f"results-{seed}.json").is_file():
-            run_seed(Path(home), int(seed))
+        run_seed(Path(home), int(seed))
     if not seeds:
         print_tables(Path(home))
 

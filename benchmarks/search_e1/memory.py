@@ -7,10 +7,9 @@ its figure is the peak of its resident memory less what it was before the model 
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import os
 import resource
-import subprocess
 import sys
 from typing import Any
 
@@ -36,25 +35,25 @@ def measure(case: str, layers: int, tokens: int) -> float:
         add_fused_lm_head(model, outputs=("log_probs", "entropy"))
     model = _with_adapters(model, settings)
     ids = torch.randint(49152, (2 * tokens,)).tolist()
-    teacher = None
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-6)
-    for _ in range(2):  # the second has AdamW's state from the start
-        if case.startswith("plain"):
-            labels = torch.tensor([[-100, *ids[1:tokens]]])
-            out = model(input_ids=torch.tensor([ids[:tokens]]), labels=labels, fused_lm_head=True)
-            loss = -out.log_probs.mean()
-        else:
-            if teacher is None:
-                teacher = Teacher(model, "base" if settings.lora else "copy", every=0)
-                teacher.before_batch(1)
-            response = ids[1:tokens]
-            views = Views(ids[:1], ids[tokens:], response, [True] * len(response), ("s", "r"))
-            batch = collate([Row(views, 1 / len(response))], 0)
-            result = distillation_loss(model, teacher, batch, settings)
-            loss = (result.loss * batch["weights"]).sum()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p) if p.requires_grad else None
+    optimizer.step()  # so that its state is there before the update that is measured
+    optimizer.zero_grad()
+    if case.startswith("plain"):
+        labels = torch.tensor([[-100, *ids[1:tokens]]])
+        out = model(input_ids=torch.tensor([ids[:tokens]]), labels=labels, fused_lm_head=True)
+        loss = -out.log_probs.mean()
+    else:
+        teacher = Teacher(model, "base" if settings.lora else "copy", every=0)
+        teacher.before_batch(1)
+        response = ids[1:tokens]
+        views = Views(ids[:1], ids[tokens:], response, [True] * len(response), ("s", "r"))
+        batch = collate([Row(views, 1 / len(response))], 0)
+        result = distillation_loss(model, teacher, batch, settings)
+        loss = (result.loss * batch["weights"]).sum()
+    loss.backward()
+    optimizer.step()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before
 
 
@@ -81,16 +80,18 @@ def _resident() -> float:
 
 
 def main() -> None:
-    arguments = sys.argv[1:]
-    layers, tokens = (int(a) for a in [*arguments[:2], *("6", "2048")[len(arguments[:2]) :]])
-    if len(arguments) == 3:
-        print(json.dumps(measure(arguments[2], layers, tokens)))
-        return
-    found = {}
+    layers, tokens = (int(a) for a in [*sys.argv[1:3], *("2", "2048")[len(sys.argv[1:3]) :]])
+    import trl.trainer.utils  # noqa: F401 (once, for the processes to come)
+
+    import sleuth.training.search_e1.distill  # noqa: F401
+
+    context = multiprocessing.get_context("fork")
+    found: dict[str, float] = {}
     for case in CASES:
-        command = [sys.executable, "-m", "benchmarks.search_e1.memory", str(layers), str(tokens), case]
-        found[case] = float(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()[-1])
-    print(f"{layers} layers, {tokens:,} tokens, vocabulary 49,152\n")
+        with context.Pool(1) as process:
+            found[case] = process.apply(measure, (case, layers, tokens))
+        print(f"{case}: {found[case]:,.0f} MiB", flush=True)
+    print(f"\n{layers} layers, {tokens:,} tokens, vocabulary 49,152\n")
     print("| | plain step | distillation | |\n|---|--:|--:|--:|")
     for what in ("all weights", "LoRA"):
         plain, ours = found[f"plain, {what}"], found[f"distillation, {what}"]
