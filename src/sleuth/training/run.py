@@ -37,6 +37,7 @@ from sleuth.training.progress import Progress
 from sleuth.training.resuming import check_same_inputs, check_same_recipe, data_hash
 from sleuth.training.rollback import recipe_after_rollback, recipe_in_force, roll_back, unanswered_stop
 from sleuth.training.run_folder import RunFolder, environment, write_text
+from sleuth.training.teacher_pass import teacher_pass
 from sleuth.training.trl import SearchGRPOTrainer
 from sleuth.training.watch import Watch, kept_step
 from sleuth.types import SamplingParams, Trajectory
@@ -264,13 +265,15 @@ def build_trainer(
         parts.retriever.prepare({q.corpus for q in parts.train})
     sampler = build_sampler(recipe, parts.model)
     watch = Watch(recipe, run, progress)
+    objective = _objective(recipe)
     trainer = SearchGRPOTrainer(
         model=parts.model,
         tokenizer=parts.tokenizer,
         args=args,
         agent=build_agent(parts, sampler),
         reward=parts.reward,
-        objective=_objective(recipe),
+        objective=objective,
+        teacher=teacher_pass(recipe, parts) if objective.needs_teacher else None,
         questions=parts.train,
         params=SamplingParams(recipe.sampling.temperature, recipe.sampling.top_p, recipe.sampling.top_k),
         updates_per_batch=plan.updates,

@@ -99,6 +99,18 @@ class Teacher:
                 finally:
                     self._swap()
 
+    def check_whole(self) -> None:
+        """Refuse weights of its own where no process has all of the policy's.
+
+        Raises:
+            UserError: as said.
+        """
+        if self._weights in ("copy", "ema"):
+            raise UserError(
+                f"teacher.weights={self._weights} keeps weights of its own, which a sharded model (FSDP, DeepSpeed) "
+                "can't give it; set teacher.weights=policy, or base with LoRA"
+            )
+
     def save(self, folder: Path) -> None:
         """Write the teacher's own weights into a checkpoint folder."""
         if self._own is not None:

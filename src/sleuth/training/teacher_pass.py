@@ -9,14 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sleuth.agent.protocol import AgentProtocol
+from sleuth.anchors.passages import Passages
 from sleuth.anchors.prompt import TeacherPrompt
-from sleuth.anchors.rows import Anchor, anchor_as_json
+from sleuth.anchors.rows import Anchor, anchor_as_json, read_anchors
+from sleuth.anchors.supporting import has_support, supporting_anchors
+from sleuth.errors import UserError
+from sleuth.training.teacher import Teacher
 from sleuth.types import Question, SpanKind, Trajectory
+
+if TYPE_CHECKING:
+    from sleuth.assembly import Parts
+    from sleuth.recipes.schema import Recipe
 
 
 @dataclass(slots=True)
@@ -132,3 +141,58 @@ def write_readings(trajectories: Sequence[Trajectory], readings: Readings, score
                 span.teacher_logprobs = values[row, at : at + len(span.ids)].tolist()
             at += len(span.ids)
         trajectory.extra["anchors"] = [anchor_as_json(anchor) for anchor in anchors]
+
+
+@dataclass(frozen=True, slots=True)
+class TeacherPass:
+    """A teacher of a run: whose weights, and what it reads."""
+
+    teacher: Teacher
+    prompts: PrivilegedPrompts
+
+
+def teacher_pass(recipe: Recipe, parts: Parts) -> Callable[[nn.Module], TeacherPass]:
+    """The recipe's teacher, once the engine has its model.
+
+    Raises:
+        UserError: there is no evidence to show it.
+    """
+    settings = recipe.teacher
+    limits = [x for x in (settings.max_context, parts.limits.max_context) if x]
+    prompts = PrivilegedPrompts(
+        _anchors(recipe, parts), settings.prompt, parts.protocol, min(limits) if limits else None
+    )
+
+    def of(model: nn.Module) -> TeacherPass:
+        return TeacherPass(Teacher(model, settings.weights, every=settings.every, rate=settings.rate), prompts)
+
+    return of
+
+
+def _anchors(recipe: Recipe, parts: Parts) -> Callable[[Question], Sequence[Anchor]]:
+    settings = recipe.teacher
+    if settings.anchors is not None:
+        rows = read_anchors(settings.anchors)
+        if not any(q.id in rows and rows[q.id].anchors for q in parts.train):
+            raise UserError(f"{settings.anchors}: no anchors for any training question; build them from data.train")
+
+        def from_file(question: Question) -> Sequence[Anchor]:
+            row = rows.get(question.id)
+            # An id may come again in another set; anchors of another question are no evidence.
+            return row.anchors if row is not None and row.question == question.question else ()
+
+        return from_file
+    if not hasattr(parts.retriever, "corpus") or not any(map(has_support, parts.train)):
+        raise UserError(
+            f"objective {recipe.objective} needs evidence for the training questions; make it with "
+            "sleuth anchors build QUESTIONS, and set teacher.anchors=FILE"
+        )
+    passages = Passages(parts.retriever)
+    made: dict[str, Sequence[Anchor]] = {}
+
+    def from_support(question: Question) -> Sequence[Anchor]:
+        if question.id not in made:
+            made[question.id] = supporting_anchors(question, passages, settings.answers).anchors
+        return made[question.id]
+
+    return from_support
