@@ -153,7 +153,7 @@ def run_stage(
     else:
         trainer.train(resume_from_checkpoint=str(run.checkpoint(done[-1])) if done else None)
     policy.eval()
-    return policy.merge_and_unload() if settings.lora is not None else policy  # type: ignore[operator]
+    return policy.merge_and_unload() if settings.lora is not None else policy
 
 
 def merged_model(recipe: Recipe) -> PreTrainedModel:
@@ -166,7 +166,7 @@ def merged_model(recipe: Recipe) -> PreTrainedModel:
 
     base = json.loads(file.read_text(encoding="utf-8"))["base_model_name_or_path"]
     model = build_model(recipe.model_copy(update={"model": base}))
-    return PeftModel.from_pretrained(model, folder).merge_and_unload()  # type: ignore[operator]
+    return PeftModel.from_pretrained(model, folder).merge_and_unload()
 
 
 def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
@@ -210,7 +210,7 @@ class _DistillationTrainer(Trainer):
     ):
         s = self._settings = recipe.search_e1.distill
         micro = s.pairs_a_pass
-        pad: int = tokenizer.pad_token_id  # type: ignore[assignment]
+        pad: int = tokenizer.pad_token_id
         self.teacher = Teacher(model, "copy" if s.lora is None else "base", every=0)
         self.teacher.before_batch(1)
         self._rows = rows
@@ -241,7 +241,7 @@ class _DistillationTrainer(Trainer):
                 dataloader_pin_memory=torch.cuda.is_available(),
                 seed=seed,
             ),
-            train_dataset=rows,  # type: ignore[arg-type]
+            train_dataset=rows,
             data_collator=lambda chosen: collate(chosen, pad),
             processing_class=tokenizer,
             callbacks=[watch],
