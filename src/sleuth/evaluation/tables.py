@@ -136,8 +136,8 @@ def sheets(systems: Sequence[SystemScores], metric: str = "em") -> list[Sheet]:
     made = [matrix_sheet(systems, metric), outcome_sheet(systems)] if len(systems) > 1 else []
     for system in systems:
         comparable = system.settings.get("comparable", True)
-        sheet = scores_sheet(system.lines, title=_title(system), comparable=comparable, k=system.settings["k"])
-        made.append(replace(sheet, notes=(*sheet.notes, *system.settings.get("notes", []))))
+        one = scores_sheet(system.lines, title=_title(system), comparable=comparable, k=system.settings["k"])
+        made.append(replace(one, notes=(*one.notes, *system.settings.get("notes", []))))
     return [*made, *(sheet for by in ("hops", "type") if (sheet := breakdown_sheet(systems, by)) is not None)]
 
 
@@ -204,7 +204,7 @@ def _title(system: SystemScores) -> str:
 
 def _sizes(systems: Sequence[SystemScores], name: str) -> str:
     sizes = {system.settings["sets"].get(name) for system in systems} - {None}
-    return "/".join(f"{n:,}" for n in sorted(sizes))  # type: ignore[type-var]
+    return "/".join(f"{n:,}" for n in sorted(sizes))
 
 
 def _recall(systems: Sequence[SystemScores], name: str) -> str:
