@@ -58,7 +58,7 @@ def conformance(
     else:
         verdicts = check_own(chosen)
     who = name or (", ".join(given.values()) if given else "sleuth")
-    result = {"schema": SCHEMA, "name": who, "functions": given, "rules": rules if given else "both"}
+    result: dict[str, Any] = {"schema": SCHEMA, "name": who, "functions": given, "rules": rules if given else "both"}
     result["cases"] = [verdict.as_dict() for verdict in verdicts]
     text = json.dumps(result, ensure_ascii=False, indent=2)
     if output is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from sleuth.conformance import adapters, own
@@ -150,7 +151,7 @@ def _same(wanted: Any, got: Any) -> bool:
 def _own(case: Case) -> Verdict:
     if case.seam in ("em", "cover_em"):
         ask = {"em": own.em, "cover_em": own.cover_em}[case.seam]
-        got = {grader: _or_refused(lambda grader=grader: ask(case, grader)) for grader in case.expect}
+        got = {grader: _or_refused(partial(ask, case, grader)) for grader in case.expect}
         return Verdict(case, all(_same_or_refused(case.expect[g], got[g]) for g in got), case.expect, got)
     if case.seam == "load":
         said = own.load(case)

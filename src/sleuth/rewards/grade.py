@@ -69,7 +69,8 @@ class GradeSummary:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: ``{"rows", "answered", "unanswered", "truncated", "failed", "squad": {…}, …}``."""
-        return {"rows": self.rows, **self.outcomes, **self.means}
+        counts: dict[str, Any] = {"rows": self.rows}
+        return counts | dict(self.outcomes.items()) | self.means
 
 
 def grade_file(
