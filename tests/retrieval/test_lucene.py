@@ -12,7 +12,7 @@ from sleuth.types import Retriever, SearchRequest
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    pytest.importorskip("pyserini", reason="pyserini isn't installed")
+    pytest.importorskip("pyserini.search.lucene", reason="pyserini, or what it imports, isn't installed")
     work = tmp_path_factory.mktemp("lucene")
     (work / "in").mkdir()
     rows = [{"id": row["id"], "contents": f'"{row["title"]}"\n{row["text"]}'} for row in CITIES]

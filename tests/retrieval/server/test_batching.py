@@ -92,6 +92,23 @@ def test_an_error_reaches_those_of_its_batch_alone():
     run(work)
 
 
+def test_a_panic_that_is_no_exception_is_heard_of():
+    class Panic(BaseException):
+        pass
+
+    def search(queries, k):
+        raise Panic("index out of bounds")
+
+    async def main():
+        batcher = Batcher(search)
+        for _ in range(2):  # in a thread, then on the loop
+            with pytest.raises(RuntimeError, match="index out of bounds"):
+                await batcher.submit(["a"], 1)
+            batcher._pace = 0.0
+
+    asyncio.run(main())
+
+
 def test_a_client_that_went_away_is_not_searched_for():
     async def work(engine):
         batcher = Batcher(engine, threads=1)

@@ -110,13 +110,13 @@ class Batcher:
             work = loop.run_in_executor(self._pool, self._timed, queries, batch[0].k)
             work.add_done_callback(lambda done, batch=batch: self._finish(batch, done))  # type: ignore[misc]
 
-    def _timed(self, queries: list[str], k: int) -> tuple[list[Any], BaseException | None]:
+    def _timed(self, queries: list[str], k: int) -> tuple[list[Any], Exception | None]:
         """Results or what the search raised; the pace is noted."""
         started = time.perf_counter()
         try:
             return self.search(queries, k), None
-        except Exception as error:
-            return [], error
+        except BaseException as error:  # a panic in Rust is no Exception, and those who wait must hear of it
+            return [], error if isinstance(error, Exception) else RuntimeError(repr(error))
         finally:
             pace = (time.perf_counter() - started) / max(1, sum(map(len, queries)))
             # A mean of the last few: one search that was held up counts little, and cold caches are forgotten.
@@ -143,7 +143,7 @@ class Batcher:
             size += len(job.queries)
         return batch
 
-    def _finish(self, batch: list[_Job], done: asyncio.Future[tuple[list[Any], BaseException | None]]) -> None:
+    def _finish(self, batch: list[_Job], done: asyncio.Future[tuple[list[Any], Exception | None]]) -> None:
         self._working -= 1
         if done.cancelled():
             self._give(batch, [], asyncio.CancelledError())
