@@ -287,3 +287,23 @@ def _until(happened, seconds=240):
     while not happened():
         assert time.monotonic() < end, "it never happened"
         time.sleep(0.05)
+
+
+def test_a_run_of_a_comparison_can_be_reported_on(finished, capsys):
+    cell = finished / "cells" / "stress" / "grpo" / "seed-0"
+    assert not (cell / "report.html").exists()
+    assert cli.run(["report", str(cell)]) == 0
+    assert "3 steps" in capsys.readouterr().out
+    assert "<!doctype html>" in (cell / "report.html").read_text()[:200].lower()
+
+
+@pytest.mark.slow
+def test_runs_that_start_afresh_give_the_same_as_forked_ones(recipe, finished, tmp_path, monkeypatch):
+    """As elsewhere than on Linux, and with a GPU."""
+    monkeypatch.setattr(runner.sys, "platform", "darwin")
+    folder = tmp_path / "comparison"
+    assert compare(recipe, folder, seeds="1", objectives="grpo") == 0
+    run = "cells/stress/grpo/seed-0"
+    ours, forked = (RunFolder(of / run).read_metrics() for of in (folder, finished))
+    keys = [key for key in forked[0] if not key.startswith("seconds/")]
+    assert [[r.get(key) for key in keys] for r in ours] == [[r.get(key) for key in keys] for r in forked]
