@@ -1,0 +1,85 @@
+"""Which checkpoints can be trusted, and what a full disk does."""
+
+import errno
+import shutil
+
+import pytest
+from safetensors import SafetensorError
+
+from sleuth.errors import RunFailed
+from sleuth.training.checkpoints import SEAL, damage, full_disk_is_said, newest_whole, seal
+from sleuth.training.run_folder import RunFolder
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    for step in (1, 2, 3):
+        folder = run.checkpoint(step)
+        folder.mkdir(parents=True)
+        (folder / "trainer_state.json").write_text("{}")
+        (folder / "model.safetensors").write_bytes(bytes(1000 + step))
+        (folder / "optimizer.pt").write_bytes(b"state")
+        seal(folder)
+    return run
+
+
+def _cut(file):
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def _flip(file):
+    file.write_bytes(b"\x01" + file.read_bytes()[1:])
+
+
+def test_an_undamaged_checkpoint_is_taken_with_what_was_added_or_dropped_later(run):
+    (run.checkpoint(3) / "README.md").write_text("card")
+    (run.checkpoint(3) / "optimizer.pt").unlink()
+    assert newest_whole(run, print) == 3
+
+
+@pytest.mark.parametrize("spoil", [_cut, _flip, lambda file: file.unlink()], ids=["cut", "flipped bit", "gone"])
+def test_a_damaged_one_is_set_aside_and_the_one_before_it_taken(run, spoil):
+    spoil(run.checkpoint(3) / "model.safetensors")
+    said = []
+    assert newest_whole(run, said.append) == 2
+    assert "step 3 is damaged (model.safetensors" in said[0]
+    assert run.checkpoint_steps() == [1, 2]
+    assert (run.checkpoints / "damaged-step-3").is_dir()
+
+
+def test_a_damaged_seal_is_damage_and_none_is_none(run):
+    (run.checkpoint(3) / SEAL).write_text("{")
+    assert damage(run.checkpoint(3)) is not None
+    (run.checkpoint(2) / SEAL).unlink()
+    assert damage(run.checkpoint(2)) is None
+
+
+def test_without_a_whole_one_training_starts_anew(run):
+    for step in (1, 2, 3):
+        _cut(run.checkpoint(step) / "trainer_state.json")
+    assert newest_whole(run, lambda line: None) is None
+    shutil.rmtree(run.checkpoints)
+    assert newest_whole(run, print) is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        SafetensorError("I/O error: No space left on device (os error 28)"),
+        RuntimeError("[enforce fail at inline_container.cc:668] . unexpected pos 64 vs 0"),
+    ],
+)
+def test_a_full_disk_is_a_line_whichever_library_finds_out(run, error):
+    half = run.checkpoints / "checkpoint-8"
+    half.mkdir()
+    with pytest.raises(RunFailed, match=r"disk is full.*--resume"), full_disk_is_said(run, 4):
+        raise error
+    assert not half.exists()
+    assert run.checkpoint_steps() == [1, 2, 3]
+
+
+def test_another_error_stays_what_it_is(run):
+    with pytest.raises(RuntimeError, match="else"), full_disk_is_said(run, 4):
+        raise RuntimeError("something else")
