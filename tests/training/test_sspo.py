@@ -221,7 +221,7 @@ def test_a_resumed_run_is_the_unbroken_run(small, tmp_path, weights):
     train(small(*settings, "trainer.steps=2"), tmp_path / "parts", quiet=True)
     train(small(*settings), tmp_path / "parts", quiet=True, resume=True)
     whole, parts = (
-        [{k: r[k] for k in NUMBERS} for r in RunFolder(tmp_path / n).read_metrics()] for n in ("whole", "parts")
+        [{k: r.get(k) for k in NUMBERS} for r in RunFolder(tmp_path / n).read_metrics()] for n in ("whole", "parts")
     )
     assert len(whole) == 4
     assert parts == whole
