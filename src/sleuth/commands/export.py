@@ -29,10 +29,13 @@ def export(source: str, *, output: Path | None, step: int | None, dtype: str, pu
         raise UserError(f"{source} is no run; name the folder of one")
     folder = output or policy.folder / "export"
     check_output_folder(folder)
+    from transformers.utils.logging import disable_progress_bar
+
     from sleuth.recipes.loader import load_recipe
     from sleuth.training import export as exporting
 
     recipe = load_recipe(policy.folder / "recipe.yaml", check_required=False)
+    disable_progress_bar()
     exporting.export(checkpoint, recipe, policy.folder, folder, dtype=dtype)
     out = console()
     out.print(f"{checkpoint.name} of {policy.folder}: {folder}", soft_wrap=True)
