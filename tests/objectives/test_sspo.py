@@ -84,6 +84,25 @@ def test_worked_example_by_token(dtype, rel):
     assert float(out[1].sum() / mask[1].sum()) == pytest.approx(-0.431274, abs=1e-6)
 
 
+def test_worked_example_of_the_gain_as_the_advantage():
+    rollouts, advantages, mask = _worked_batch(torch.float64)
+    found = weigh(advantages, mask, rollouts, parameters=SSPO(gain_as="advantage"))
+    assert found.advantages[1][mask[1]].tolist() == pytest.approx([0.4, 0, 0.1, -0.2, 0.1, -1.5, -0.5], abs=1e-6)
+    assert torch.equal(found.advantages[0], advantages[0])  # the correct rollout
+    assert "weight" not in found.statistics()
+
+
+def test_steps_are_counted_once_in_the_histogram():
+    rollouts, advantages, mask = _worked_batch(torch.float64)
+    told = weigh(advantages[1:2], mask[1:2], rollouts[1:2], parameters=SSPO()).statistics()
+    assert told["steps"] == 3
+    gains = {name: share for name, share in told.items() if name.startswith("gains/") and share}
+    # 0.5, -0.1 (by rounding just below it) and -2
+    assert gains == pytest.approx({"gains/0.1_to_1": 1 / 3, "gains/-1_to_-0.1": 1 / 3, "gains/-5_to_-1": 1 / 3})
+    assert told["amplified"] == pytest.approx(2 / 3)
+    assert told["final_amplified"] == 1
+
+
 @pytest.mark.parametrize(("ratio", "loss"), [(1.3, -0.612620), (0.7, -0.376997)])
 def test_clip_of_a_weighed_advantage(ratio, loss):
     # min(r A, clip(r) A) with A = -0.471246: the printed numbers are the objective, the surrogate is its negative
