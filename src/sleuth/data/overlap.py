@@ -1,7 +1,7 @@
 """Questions that two sets share: a test question that was trained on measures memory.
 
-MuSiQue's questions are put together from single-hop questions of SQuAD, NQ and others (Trivedi et al. 2022), so that its
-steps are looked for as well.
+MuSiQue's questions are put together from single-hop questions of SQuAD, NQ and others (Trivedi et al. 2022), so that
+its steps are looked for as well.
 """
 
 from __future__ import annotations
