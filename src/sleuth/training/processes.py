@@ -9,6 +9,7 @@ from the same rollouts.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -126,7 +127,7 @@ class Processes:
         """What all processes raise alike is said by the main one; what one of them raises alone, by itself.
 
         Raises:
-            RunFailed: the connection to another process broke: it was killed, or its machine is gone.
+            OtherProcess: the main one says it; or the connection to another process broke, which is said here.
         """
         try:
             yield
@@ -135,12 +136,16 @@ class Processes:
                 raise
             raise OtherProcess(_exit_code(error)) from None
         except RuntimeError as error:
-            if self.count > 1 and _lost_contact(error):
-                raise RunFailed(
-                    f"process {self.index} of {self.count} lost contact with another one, which was killed or whose "
-                    "machine is gone; start the run again with --resume, with as many processes as there are now"
-                ) from None
-            raise
+            if self.count == 1 or not _lost_contact(error):
+                raise
+            # At once: the launcher is about to end this process too.
+            print(
+                f"sleuth: process {self.index} of {self.count} lost contact with another one, which was killed or "
+                "whose machine is gone; start the run again with --resume, with as many processes as there are now",
+                file=sys.stderr,
+                flush=True,
+            )
+            raise OtherProcess(1) from None
 
     # Rollouts -----------------------------------------------------------------------------------------------------
 

@@ -73,6 +73,7 @@ class SearchGRPOTrainer(GRPOTrainer):
     """
 
     args: GRPOConfig
+    model: Any
     _tag_names: ClassVar[list[str]] = ["sleuth", "grpo"]  # type: ignore[misc]
 
     def __init__(
@@ -226,7 +227,7 @@ class SearchGRPOTrainer(GRPOTrainer):
     def _copies_seed(self, step: int) -> int:
         return derive_seed(self.args.seed, "copies", step)
 
-    def _rewards_of_own(self, prompts: list, completions: list, **columns: Any) -> list[float]:
+    def _rewards_of_own(self, prompts: list, completions: list, **columns: Any) -> list[float | None]:
         """For TRL's own log; credit takes them from the trajectories."""
         return [t.reward or 0.0 for t in self._own]
 
