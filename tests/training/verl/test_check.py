@@ -22,8 +22,10 @@ OURS = f"{LOSS}._target_=sleuth.training.verl.settings.SearchPolicyLossConfig"
 SEARCH = "actor_rollout_ref.rollout.custom.search"
 SYNC = ["trainer.v1.trainer_mode=search_sync", "algorithm.adv_estimator=search_objective"]
 MINIMAL = [
+    "algorithm.adv_estimator=grpo",  # verl's default has a critic, and a critic a model
     "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2",
     "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=2",
+    "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=2",
     "actor_rollout_ref.rollout.name=vllm",
     "actor_rollout_ref.rollout.n=4",
     "data.train_batch_size=8",
