@@ -82,7 +82,8 @@ def search_settings(rollout: Any) -> SearchSettings:
         UserError: an unknown or wrong setting, or a limit beyond verl's lengths.
     """
     custom = plain(rollout.get("custom", None) or {})
-    given = custom.get("search", {})
+    given = dict(custom.get("search", None) or {})
+    given["retriever"] = {"kind": "http", **(given.get("retriever", None) or {})}
     settings = validated(SearchSettings, given, where="verl", prefix=PLACE)
     limits = settings.limits
     longest = rollout.response_length
