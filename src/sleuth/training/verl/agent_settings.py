@@ -83,7 +83,7 @@ def search_settings(rollout: Any) -> SearchSettings:
     """
     custom = plain(rollout.get("custom", None) or {})
     given = dict(custom.get("search", None) or {})
-    given["retriever"] = {"kind": "http", **(given.get("retriever", None) or {})}
+    given["retriever"] = {"kind": "http", **(given.get("retriever") or {})}
     settings = validated(SearchSettings, given, where="verl", prefix=PLACE)
     limits = settings.limits
     longest = rollout.response_length
