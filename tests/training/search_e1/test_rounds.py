@@ -196,7 +196,7 @@ def test_more_rounds_can_be_asked_for_but_no_other_steps(unbroken, tmp_path):
     with pytest.raises(UserError, match=r"search_e1\.rounds"):
         train(small("trainer.steps=3"), copy, resume=True, quiet=True)
     with pytest.raises(UserError, match=r"search_e1\.distill\.clip"):
-        train(small("search_e1.distill.clip=null"), copy, resume=True, quiet=True)
+        train(small("search_e1.distill.clip=0.05"), copy, resume=True, quiet=True)
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(unbroken):

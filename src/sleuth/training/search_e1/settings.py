@@ -92,7 +92,7 @@ class DistillSettings(_Settings):
     """
 
     divergence: Divergence = "forward_kl"
-    clip: float | None = Field(default=0.05, gt=0)
+    clip: float | None = Field(default=None, gt=0)
     top_k: int | None = Field(default=None, ge=1)
     rest: Rest = "tail"
     temperature: float = Field(default=1.0, gt=0)
