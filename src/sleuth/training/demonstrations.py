@@ -50,7 +50,7 @@ def _of_world(recipe: Recipe, parts: Parts) -> list[Trajectory]:
     informed = round(settings.with_anchors * len(rows))
     errors = DemonstrationErrors(**settings.errors)
     passages = Passages(parts.retriever)
-    shown = []
+    shown: list[Trajectory] = []
     for questions, sees_anchors in ((rows[informed:], False), (rows[:informed], True)):
         played = demonstrate(
             questions,

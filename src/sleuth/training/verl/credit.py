@@ -108,7 +108,9 @@ def loss_fields(
     """
     kept = mask & credit.kept[:, None]
     lengths = (
-        response_mask.offsets().diff().tolist() if response_mask.is_nested else [response_mask.shape[1]] * len(mask)
+        response_mask.offsets().diff().tolist()  # type: ignore[attr-defined]  # jagged tensors have it
+        if response_mask.is_nested
+        else [response_mask.shape[1]] * len(mask)
     )
 
     def rows(values: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from verl.workers.config import PolicyLossConfig
 
@@ -135,7 +135,7 @@ def plain(settings: Any) -> dict[str, Any]:
     from omegaconf import DictConfig, OmegaConf
 
     if isinstance(settings, DictConfig):
-        return OmegaConf.to_container(settings, resolve=True)  # type: ignore[return-value]
+        return cast(dict[str, Any], OmegaConf.to_container(settings, resolve=True))
     return {key: plain(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
 
 
