@@ -136,12 +136,7 @@ def test_parts_that_work_on_drift_refuse_an_on_policy_set_up(name):
     resolve(name).check_training(2)
 
 
-def test_training_refuses_what_needs_a_teacher():
-    with pytest.raises(UserError, match="teacher_logprobs"):
-        resolve("sspo").check_training(2)
-
-
-@pytest.mark.parametrize("name", ["grpo", "gspo", "cispo", "signbalance", "calibadv"])
+@pytest.mark.parametrize("name", ["grpo", "gspo", "cispo", "signbalance", "calibadv", "sspo"])
 def test_other_parts_do_not(name):
     resolve(name).check_training(1)
 

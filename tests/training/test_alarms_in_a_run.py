@@ -17,7 +17,7 @@ STEPS = 6
 COLLAPSE = [
     "trainer.lr=0.01", f"trainer.steps={STEPS}", "trainer.updates_per_batch=4", "trainer.eval_every=0",
     "trainer.keep=last", "world.test={worlds: 1, questions: 2}", "evaluation.greedy=false", "limits.max_tokens=96",
-    "diagnosis.rules={warmup: 2, lost_tokens: {limit: 0.05, hits: 1, window: 1}}",
+    "diagnosis.rules={warmup: 2, settle: 0, lost_tokens: {limit: 0.05, hits: 1, window: 1}}",
 ]  # fmt: skip
 """A learning rate 30 times too high, broken within a few steps, and a limit that it is sure to cross."""
 

@@ -104,7 +104,9 @@ def test_one_update_a_batch_has_no_ratios_and_the_rest_is_watched(plain):
     assert "likelihood/pos" in names
 
 
-EAGER = AlarmLimits.model_validate({"lost_tokens": {"limit": 2.0, "hits": 1, "window": 1}})
+EAGER = AlarmLimits.model_validate(
+    {"lost_tokens": {"limit": 1.0, "hits": 1, "window": 1}, "large_steps": {"on": False}, "settle": 0}
+)
 """Raises an alarm with the first ratio."""
 
 
