@@ -112,7 +112,7 @@ def _parse(line: bytes, where: str) -> dict[str, Any]:
         raise UserError(f"{where}: not UTF-8; save the file as UTF-8") from None
     except json.JSONDecodeError as error:
         # Its own "line 1" is of the line, not of the file.
-        what = f"{error.msg} at character {error.pos + 1}"
+        what = f"{error.msg.removesuffix(' at')} at character {error.pos + 1}"
         raise UserError(f"{where}: not JSON ({what}); each line must be one JSON object") from None
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: not JSON ({error}); each line must be one JSON object") from None

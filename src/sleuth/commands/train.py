@@ -49,7 +49,7 @@ def train(recipe: str, settings: Sequence[str], *, output: Path | None, resume: 
     report = write_report_of(folder)
     print_summary(summary, folder)
     if report is not None:
-        console().print(f"curves, alarms and every rollout: {report}")
+        console().print(f"curves, alarms and the saved rollouts (trainer.save_rollouts_every): {report}")
 
 
 def _loaded(recipe: str, settings: Sequence[str], output: Path | None, resume: bool) -> tuple[Recipe, Path]:

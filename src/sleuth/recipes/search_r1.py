@@ -135,7 +135,7 @@ SAME: dict[str, tuple[str, Callable[[Any], Any]]] = {
 }
 """Settings with one of the same meaning: ours, and how its value changes."""
 
-_ENGINE = "how the work is laid out on the machines; `sleuth plan` helps with ours"
+_ENGINE = "how the work is laid out on the machines; ours is in trainer.micro_batch, model_settings and the launcher"
 VOID: dict[str, str] = {
     r"actor_rollout_ref\.(actor|rollout|ref)\.(log_prob_micro_batch_size|fsdp_config\..*|tensor_model_parallel_size"
     r"|gpu_memory_utilization|name|ulysses.*|use_dynamic_bsz|ppo_max_token_len_per_gpu)": _ENGINE,
@@ -149,9 +149,8 @@ VOID: dict[str, str] = {
         "see trainer.track, -o and trainer.steps"
     ),
     r"trainer\.val_(only|before_train)|\+trainer\..*": "test questions are scored before and after",
-    r"data\.(max_start_length|shuffle_train_dataloader|return_raw_chat|train_data_num|val_data_num)": (
-        "questions are shuffled, and none is left out"
-    ),
+    r"data\.(max_start_length|return_raw_chat)": "no question is left out for its length",
+    r"data\.(shuffle_train_dataloader|train_data_num|val_data_num)": ("questions are shuffled, and none is left out"),
     r"algorithm\.no_think_rl": "a thought before a search is the protocol's",
     r"algorithm\.kl_ctrl\..*": "a penalty inside the reward; see trainer.kl_coefficient for one in the loss",
 }
