@@ -6,13 +6,11 @@ EXTRAS   := trl,parquet,gguf,lab,tantivy,dense,fast,serve,http,dev
 VERL     := .venv-verl
 VERL_BIN := $(VERL)/bin
 # What both environments share, tested in both: their transformers differ.
-CORE     := tests/agent tests/diagnostics tests/examples tests/objectives tests/samplers tests/test_rollouts.py tests/training/verl
-# The whole of verl with Ray on a CPU, some minutes a test: `make test-ray`.
-RAY      := tests/training/verl/test_main_ppo.py
+CORE     := tests/agent tests/diagnostics tests/examples tests/objectives tests/samplers tests/test_rollouts.py
 # One thread a worker: two workers with two threads each would mostly wait for one another.
 PYTEST   := -m pytest -n 2 --dist loadfile
 
-.PHONY: setup train test test-ray browser lint bench clean
+.PHONY: setup train test test-verl-slow browser lint bench clean
 
 setup: $(VENV)/.done $(VERL)/.done
 
@@ -39,10 +37,12 @@ train: $(VENV)/.done
 
 test: setup browser lint
 	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST)
-	OMP_NUM_THREADS=1 $(VERL_BIN)/python $(PYTEST) $(CORE) --ignore=$(RAY)
+	OMP_NUM_THREADS=1 $(VERL_BIN)/python $(PYTEST) $(CORE)
+	OMP_NUM_THREADS=1 $(VERL_BIN)/python $(PYTEST) tests/training/verl -m 'not slow'
 
-test-ray: setup
-	OMP_NUM_THREADS=1 $(VERL_BIN)/python -m pytest $(RAY)
+# verl's own workers and the whole of it with Ray, on a CPU: some minutes a test.
+test-verl-slow: setup
+	OMP_NUM_THREADS=1 $(VERL_BIN)/python -m pytest tests/training/verl -m slow
 
 # The report's pages are tested in Chromium. Without one those tests are skipped, and say so.
 browser:
