@@ -1,0 +1,1 @@
+"""Runs that are killed again and again, and what is left of them."""
