@@ -37,6 +37,21 @@ def test_titles_give_the_sentence_that_says_most(passages):
     assert row.problems == ()
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Edward Wood Jr. (born 1924) founded Rome. He died.", "Edward Wood Jr. (born 1924) founded Rome."),
+        ("Selle v. Gibb is about Rome. It was won.", "Selle v. Gibb is about Rome."),
+        ("The city stands in the U.S. Bank of Rome. Old.", "The city stands in the U.S. Bank of Rome."),
+        ("An arena is old. Who? The city of the Colosseum.", "The city of the Colosseum."),
+    ],
+)
+def test_a_full_stop_of_an_abbreviation_ends_no_sentence(text, said):
+    passages = Passages(BM25Retriever(Corpus([Document("1", "Rome", text)])))
+    row = supporting_anchors(_question(supporting_titles=["Rome"], question="Who founded the city of Rome?"), passages)
+    assert [a.explanation for a in row.anchors] == [said]
+
+
 def test_ids_come_before_titles(passages):
     row = supporting_anchors(_question(supporting_titles=["Colosseum"], extra={"supporting_ids": ["3"]}), passages)
     assert [a.passage for a in row.anchors] == ["3"]

@@ -14,7 +14,11 @@ from sleuth.types import Document, Question
 
 EXPLANATION_WORDS = 40
 
-_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"“(])")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"“])")
+_ABBREVIATION = re.compile(
+    r"(?:^|[\s(\"“.])(?:[A-Za-z]|Jr|Sr|Dr|Mr|Mrs|Ms|St|Mt|Ft|No|Gen|Lt|Col|Capt|Rev|Prof|Gov|Sen|Rep|vs|lit)\.$"
+)
+"""Ends in a full stop that ends no sentence: a title of a person, an initial."""
 
 
 def has_support(question: Question) -> bool:
@@ -63,12 +67,22 @@ def _explained(question: Question, found: Sequence[Document], named: Sequence[st
     asked = {w.casefold() for w in content_words(question.question)}
     best: tuple[int, Document, str] | None = None
     for document in found:
-        for sentence in _SENTENCE.split(" ".join(document.text.split())):
+        for sentence in _sentences(document.text):
             words = {w.casefold() for w in Words.of(sentence).words}
             score = len(asked & words) + 2 * gives_away(sentence, question.golden_answers)
             if best is None or score > best[0]:
                 best = score, document, sentence
     return (None, "") if best is None else (best[1], _short(best[2]))
+
+
+def _sentences(text: str) -> list[str]:
+    out: list[str] = []
+    for piece in _SENTENCE_END.split(" ".join(text.split())):
+        if out and _ABBREVIATION.search(out[-1]):
+            out[-1] += " " + piece
+        else:
+            out.append(piece)
+    return out
 
 
 def _named_sentences(question: Question) -> dict[str, list[str]]:
