@@ -20,6 +20,7 @@ def run(tmp_path):
         (folder / "trainer_state.json").write_text("{}")
         (folder / "model.safetensors").write_bytes(bytes(1000 + step))
         (folder / "optimizer.pt").write_bytes(b"state")
+        (folder / "teacher.safetensors").write_bytes(b"teacher")
         seal(folder)
     return run
 
@@ -34,8 +35,16 @@ def _flip(file):
 
 def test_an_undamaged_checkpoint_is_taken_with_what_was_added_or_dropped_later(run):
     (run.checkpoint(3) / "README.md").write_text("card")
-    (run.checkpoint(3) / "optimizer.pt").unlink()
+    run.drop_optimizers()
     assert newest_whole(run, print) == 3
+
+
+def test_only_the_model_is_left_where_nothing_is_to_be_trained_on(run):
+    run.drop_optimizers()
+    for step in (1, 2, 3):
+        files = {file.name for file in run.checkpoint(step).iterdir()}
+        assert files == {"model.safetensors", "trainer_state.json", SEAL}
+        assert not run.has_optimizer(step)
 
 
 @pytest.mark.parametrize("spoil", [_cut, _flip, lambda file: file.unlink()], ids=["cut", "flipped bit", "gone"])

@@ -3,13 +3,17 @@ import re
 
 import pytest
 
+from sleuth.anchors.rows import SCHEMA
 from sleuth.errors import UserError
 from sleuth.recipes.loader import dump_recipe
-from sleuth.training.resuming import CHANGEABLE, check_same_inputs, check_same_recipe, data_hash
+from sleuth.training.resuming import CHANGEABLE, check_same_inputs, check_same_recipe, data_hash, evidence_hash
 from sleuth.training.run_folder import RunFolder
 from sleuth.types import Question
 
-FACTS = {"seed": 0, "corpus_hash": "c", "prompt_hash": "p", "data_hash": "d", "dev_hash": "e", "test_hash": "t"}
+FACTS = {
+    "seed": 0, "corpus_hash": "c", "prompt_hash": "p", "data_hash": "d", "dev_hash": "e", "test_hash": "t",
+    "anchors_hash": "a",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -56,6 +60,38 @@ def test_other_inputs_are_refused_by_name(run, key):
     check_same_inputs(run, FACTS)
     with pytest.raises(UserError, match=key):
         check_same_inputs(run, {**FACTS, key: "other"})
+
+
+def test_a_run_that_wrote_down_no_evidence_goes_on(run):
+    run.environment.write_text(json.dumps({k: v for k, v in FACTS.items() if k != "anchors_hash"}))
+    check_same_inputs(run, FACTS)
+
+
+def test_evidence_is_known_by_what_the_teacher_is_shown_of_the_training_questions(small, tmp_path):
+    questions = [Question("1", "who ?", ["y"], supporting_titles=["anna"]), Question("2", "where ?", ["z"])]
+    file = tmp_path / "anchors.jsonl"
+
+    def of_file(*rows):
+        lines = [
+            {"schema": SCHEMA, "id": i, "question": q, "anchors": [{"title": "anna", "explanation": e}]}
+            for i, q, e in rows
+        ]
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return evidence_hash(small("objective=sspo", f"teacher.anchors={file}"), questions)
+
+    first = of_file(("1", "who ?", "she is"))
+    assert of_file(("7", "of a test question ?", "he is"), ("1", "who ?", "she is")) == first
+    assert of_file(("2", "of another set ?", "he is"), ("1", "who ?", "she is")) == first
+    assert of_file(("1", "who ?", "she was")) != first
+    assert of_file(("1", "who ?", "she is"), ("2", "where ?", "here")) != first
+
+    named = evidence_hash(small("objective=sspo"), questions)
+    questions[0].supporting_titles = ["otto"]
+    assert evidence_hash(small("objective=sspo"), questions) != named
+    assert evidence_hash(small(), questions) is None
+    assert evidence_hash(small(f"teacher.anchors={tmp_path / 'gone'}"), questions) is None
+    later = small("diagnosis={action: rollback, rollback: {objective: sspo}}")
+    assert evidence_hash(later, questions) is not None
 
 
 def test_a_damaged_environment_file_is_said(run):

@@ -227,6 +227,49 @@ def test_a_resumed_run_is_the_unbroken_run(small, tmp_path, weights):
     assert parts == whole
 
 
+def test_other_anchors_are_other_data_for_a_resumed_run(small, tmp_path, built):
+    _, parts = built()
+    file = tmp_path / "anchors.jsonl"
+
+    def write(explanation):
+        rows = [
+            {
+                "schema": SCHEMA,
+                "id": q.id,
+                "question": q.question,
+                "anchors": [{"title": "t", "explanation": explanation}],
+            }
+            for q in parts.train
+        ]
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    write("anna rival is otto")
+    settings = ("objective=sspo", f"teacher.anchors={file}", "evaluation.enabled=false", "trainer.eval_every=0")
+    train(small(*settings, "trainer.steps=1", "trainer.keep=last"), tmp_path / "other", quiet=True)
+    write("anna rival is anna")
+    with pytest.raises(UserError, match=r"--resume: anchors_hash is .*, but .* was started with"):
+        train(small(*settings, "trainer.steps=2", "trainer.keep=last"), tmp_path / "other", quiet=True, resume=True)
+    assert len(RunFolder(tmp_path / "other").read_metrics()) == 1
+    write("anna rival is otto")
+    train(small(*settings, "trainer.steps=2", "trainer.keep=last"), tmp_path / "other", quiet=True, resume=True)
+    assert len(RunFolder(tmp_path / "other").read_metrics()) == 2
+
+
+def test_a_finished_run_needs_no_teacher(small, tmp_path):
+    """Its checkpoints lose optimiser and teacher, and are still scored and used."""
+    settings = ("objective=sspo", "trainer.steps=1", "trainer.keep=last", "trainer.eval_every=0")
+    done = train(small(*settings), tmp_path / "done", quiet=True)
+    run = RunFolder(tmp_path / "done")
+    assert (run.checkpoint(1) / "teacher.safetensors").is_file()
+    run.drop_optimizers()
+    assert not (run.checkpoint(1) / "teacher.safetensors").exists()
+    run.summary.unlink()
+    again = train(small(*settings), run.path, quiet=True, resume=True)
+    assert again["sampled"] == done["sampled"]
+    with pytest.raises(UserError, match="without its optimiser"):
+        train(small(*settings, "trainer.steps=2"), run.path, quiet=True, resume=True)
+
+
 def test_a_user_trains_replays_and_sees_the_gains(small, tmp_path, capsys):
     from .conftest import SMALL
 

@@ -14,6 +14,9 @@ from sleuth.types import Document, Question
 
 EXPLANATION_WORDS = 40
 
+SUPPORT = ("supporting_ids", "supporting_facts", "context")
+"""Columns of a question, beside its supporting titles, that name evidence."""
+
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"“])")
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(\"“.])(?:[A-Za-z]|Jr|Sr|Dr|Mr|Mrs|Ms|St|Mt|Ft|No|Gen|Lt|Col|Capt|Rev|Prof|Gov|Sen|Rep|vs|lit)\.$"

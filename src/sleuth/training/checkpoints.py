@@ -21,12 +21,11 @@ from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from sleuth.errors import RunFailed
-from sleuth.training.run_folder import RunFolder, write_text
+from sleuth.training.run_folder import TRAINING_STATE, RunFolder, write_text
 
 SEAL = "files.json"
 """File → bytes and SHA-256; what is not in it (a model card) was added later."""
 
-_MAY_BE_DROPPED = "optimizer.pt"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -62,7 +61,7 @@ def seal(folder: Path) -> None:
 def damage(folder: Path) -> str | None:
     """What is wrong with a checkpoint; None if it is as it was written, or was written without a seal.
 
-    An optimiser's state that is gone was dropped to save space, and is no damage.
+    An optimiser's or a teacher's state that is gone was dropped to save space, and is no damage.
     """
     try:
         files = json.loads((folder / SEAL).read_text(encoding="utf-8"))
@@ -73,7 +72,7 @@ def damage(folder: Path) -> str | None:
     for name, known in files.items():
         file = folder / name
         if not file.is_file():
-            if name != _MAY_BE_DROPPED:
+            if name not in TRAINING_STATE:
                 return f"{name} is missing"
         elif (size := file.stat().st_size) != known["bytes"]:
             return f"{name} has {size:,} of {known['bytes']:,} bytes"

@@ -7,9 +7,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from sleuth.anchors.rows import anchors_hash, read_anchors
+from sleuth.anchors.supporting import SUPPORT
 from sleuth.errors import UserError
+from sleuth.objectives import resolve
 from sleuth.recipes.loader import load_recipe
 from sleuth.recipes.schema import Recipe
+from sleuth.training.rollback import recipe_after_rollback
 from sleuth.training.run_folder import RunFolder
 from sleuth.types import Question
 
@@ -51,7 +55,7 @@ def check_same_inputs(run: RunFolder, facts: Mapping[str, Any]) -> None:
     """Refuse to resume on other data.
 
     Args:
-        facts: seed and hashes of corpus, prompt and question sets, as in ``environment.json``.
+        facts: seed and hashes of corpus, prompt, question sets and anchors, as in ``environment.json``.
 
     Raises:
         UserError: names what differs.
@@ -60,7 +64,9 @@ def check_same_inputs(run: RunFolder, facts: Mapping[str, Any]) -> None:
         recorded = json.loads(run.environment.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{run.environment}: can't be read ({error}); a run without it can't be resumed") from None
-    for key in ("seed", "corpus_hash", "prompt_hash", "data_hash", "dev_hash", "test_hash"):
+    for key in ("seed", "corpus_hash", "prompt_hash", "data_hash", "dev_hash", "test_hash", "anchors_hash"):
+        if key == "anchors_hash" and key not in recorded:  # of a run from before it was written down
+            continue
         if recorded.get(key) != facts.get(key):
             raise UserError(
                 f"--resume: {key} is {facts.get(key)}, but {run.path} was started with {recorded.get(key)}; "
@@ -74,6 +80,25 @@ def data_hash(questions: Sequence[Question]) -> str:
     for q in questions:
         digest.update(json.dumps([q.id, q.question, q.golden_answers, q.corpus]).encode())
     return digest.hexdigest()
+
+
+def evidence_hash(recipe: Recipe, questions: Sequence[Question]) -> str | None:
+    """SHA-256 (hex) of what the run's teacher is shown of these training questions; None where it has no teacher.
+
+    Raises:
+        UserError: the anchors file can't be read.
+    """
+    # A rollback may bring an objective with a teacher.
+    recipes = [recipe, *([recipe_after_rollback(recipe)] if "rollback" in recipe.diagnosis.actions else [])]
+    if not any(resolve(r.objective, r.parameters, r.aggregation).needs_teacher for r in recipes):
+        return None
+    if recipe.teacher.anchors is None:
+        # The passages are those of the corpus, which has a hash of its own.
+        named = [[q.id, q.supporting_titles, [q.extra.get(name) for name in SUPPORT]] for q in questions]
+        return hashlib.sha256(json.dumps(named, sort_keys=True, default=str).encode()).hexdigest()
+    asked = {q.id: q.question for q in questions}
+    rows = read_anchors(recipe.teacher.anchors)
+    return anchors_hash(row for row in rows.values() if asked.get(row.id) == row.question)
 
 
 def _may_change(key: str) -> bool:

@@ -34,7 +34,7 @@ from sleuth.training.checkpoints import newest_whole, remove_unfinished
 from sleuth.training.model_card import model_card
 from sleuth.training.processes import TIMEOUT, Processes
 from sleuth.training.progress import Progress
-from sleuth.training.resuming import check_same_inputs, check_same_recipe, data_hash
+from sleuth.training.resuming import check_same_inputs, check_same_recipe, data_hash, evidence_hash
 from sleuth.training.rollback import recipe_after_rollback, recipe_in_force, roll_back, unanswered_stop
 from sleuth.training.run_folder import RunFolder, environment, write_text
 from sleuth.training.teacher_pass import teacher_pass
@@ -167,6 +167,7 @@ def _prepare(
             data_hash=data_hash(parts.train),
             dev_hash=data_hash(parts.dev),
             test_hash=data_hash(parts.test),
+            anchors_hash=evidence_hash(recipe, parts.train),
             processes=processes.count,
         )
         if resume:

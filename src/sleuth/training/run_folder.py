@@ -18,6 +18,11 @@ from sleuth.types import Trajectory
 VERSIONED = ["sleuth", "torch", "transformers", "trl", "accelerate", "peft", "bm25s", "numpy"]
 
 
+TRAINING_STATE = ("optimizer.pt", "teacher.safetensors")
+"""Files of a checkpoint that only further training needs, in the order in which they may be deleted: without the first
+a checkpoint is one to be used and not to be trained on, so that nobody misses the second."""
+
+
 class RunFolder:
     """Paths and files of one run.
 
@@ -126,9 +131,10 @@ class RunFolder:
         return (self.checkpoint(step) / "optimizer.pt").is_file()
 
     def drop_optimizers(self) -> None:
-        """Delete the optimiser's state in every checkpoint, two thirds of its size; the model stays."""
+        """Delete :data:`TRAINING_STATE` in every checkpoint, at least two thirds of its size; the model stays."""
         for step in self.checkpoint_steps():
-            (self.checkpoint(step) / "optimizer.pt").unlink(missing_ok=True)
+            for name in TRAINING_STATE:
+                (self.checkpoint(step) / name).unlink(missing_ok=True)
 
     def drop_checkpoints(self, keep: Iterable[int]) -> None:
         """Delete every whole checkpoint but those of the steps in ``keep``."""

@@ -47,7 +47,7 @@ from sleuth.training.checkpoints import full_disk_is_said
 from sleuth.training.micro_batches import PADDING, at_rows, deal, joined
 from sleuth.training.processes import Processes, whole_weights
 from sleuth.training.prompts import PromptSampler
-from sleuth.training.run_folder import RunFolder
+from sleuth.training.run_folder import TRAINING_STATE, RunFolder
 from sleuth.training.step_record import MicroBatch, StepRecord
 from sleuth.training.teacher_pass import TeacherPass, behind_other_prompts, write_readings
 from sleuth.types import Question, SamplingParams, Span, SpanKind, Trajectory
@@ -510,8 +510,10 @@ class SearchGRPOTrainer(GRPOTrainer):
             super()._load_from_checkpoint(resume_from_checkpoint, model)
         finally:
             transformers.logging.set_verbosity(level)
-        if self._teacher is not None:
-            self._teacher.teacher.load(Path(resume_from_checkpoint))
+        folder = Path(resume_from_checkpoint)
+        # A checkpoint whose training state was dropped can be scored, and scoring asks no teacher.
+        if self._teacher is not None and any((folder / name).is_file() for name in TRAINING_STATE):
+            self._teacher.teacher.load(folder)
 
     def _send_telemetry(self) -> None:
         """Nothing of a run leaves the machine. TRL's own switch is read long before this module is."""

@@ -43,7 +43,7 @@ from sleuth.recipes.schema import Recipe
 from sleuth.rollouts import read_rollouts, write_rollouts
 from sleuth.seeds import derive_seed
 from sleuth.training.progress import Progress
-from sleuth.training.resuming import check_same_inputs, check_same_recipe, data_hash
+from sleuth.training.resuming import check_same_inputs, check_same_recipe, data_hash, evidence_hash
 from sleuth.training.run import interrupts_on_sigterm, score_test, train, write_summary
 from sleuth.training.run_folder import RunFolder, environment, write_lines, write_text
 from sleuth.training.search_e1.distill import merged_model, run_stage, save_model
@@ -428,6 +428,7 @@ def _facts(recipe: Recipe, material: Material) -> dict[str, Any]:
         data_hash=data_hash(material.questions.train),
         dev_hash=data_hash(material.questions.dev),
         test_hash=data_hash(material.questions.test),
+        anchors_hash=evidence_hash(recipe, material.questions.train),
     )
 
 
