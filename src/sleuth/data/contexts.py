@@ -35,7 +35,7 @@ def paragraphs_of(row: Row) -> list[Paragraph]:
     Raises:
         UserError: names place and field.
     """
-    fields = unpacked(row.fields)
+    fields = unpacked(row.fields, row.place)
     name = next((name for name in _CONTEXTS if isinstance(fields.get(name), list | dict)), None)
     if name is None:
         return []

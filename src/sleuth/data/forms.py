@@ -34,7 +34,7 @@ def question_of(row: Row) -> Question:
     Raises:
         UserError: names place and field.
     """
-    fields = unpacked(row.fields)
+    fields = unpacked(row.fields, row.place)
     text = _question_text(fields, row.place)
     data_source = _text_or_none(fields, "data_source", row.place) or ""
     id_field, question_id = _id(fields, row, data_source)
@@ -75,13 +75,23 @@ def question_row(question: Question) -> dict[str, Any]:
 # Fields
 
 
-def unpacked(fields: dict[str, Any]) -> dict[str, Any]:
-    """The row without the boxes that formats put fields in: FlashRAG's metadata, and what our own parquet carries."""
+def unpacked(fields: dict[str, Any], place: str) -> dict[str, Any]:
+    """The row without the boxes that formats put fields in: FlashRAG's metadata, and what our own parquet carries.
+
+    Raises:
+        UserError: the text in our own parquet's box is no JSON object.
+    """
     fields = dict(fields)
     extra_info = fields.get("extra_info")
     if isinstance(extra_info, dict) and isinstance(extra_info.get("sleuth"), str):
         columns = ("id", "question", "golden_answers", "data_source")
-        return {name: fields[name] for name in columns if name in fields} | json.loads(extra_info["sleuth"])
+        try:
+            carried = json.loads(extra_info["sleuth"])
+        except (ValueError, RecursionError):
+            carried = None
+        if not isinstance(carried, dict):
+            raise UserError(f'{place}: "extra_info.sleuth" holds no JSON object; convert the question set again')
+        return {name: fields[name] for name in columns if name in fields} | carried
     if isinstance(fields.get("metadata"), dict):
         return fields.pop("metadata") | fields
     return fields
@@ -137,9 +147,9 @@ def _golden_answers(fields: dict[str, Any], place: str) -> tuple[str, list[str]]
     if field == "reward_model":
         value = _nested(fields, "reward_model", "ground_truth")
     answers = golden_answers(value, f'{place}, "{field}"')
-    if field == "answer":
-        aliases = fields.get("answer_aliases") or []
-        answers = list(dict.fromkeys([*answers, *(golden_answers(aliases, place) if len(aliases) else [])]))
+    aliases = fields.get("answer_aliases")
+    if field == "answer" and aliases is not None and not (hasattr(aliases, "__len__") and len(aliases) == 0):
+        answers = list(dict.fromkeys([*answers, *golden_answers(aliases, f'{place}, "answer_aliases"')]))
     if not any(answer.strip() for answer in answers):
         raise UserError(f'{place}: "{field}" is blank; give at least one golden answer or leave the row out')
     return field, answers

@@ -31,7 +31,7 @@ def golden_answers(value: Any, row: str = "this row") -> list[str]:
 
 def _answers(value: Any, row: str) -> list[str]:
     if isinstance(value, Mapping):
-        return _answers(_unwrap(value, row), row)
+        return _of_object(value, row)
     if hasattr(value, "tolist"):  # a numpy array or scalar, without importing numpy
         return _answers(value.tolist(), row)
     if isinstance(value, str):
@@ -44,12 +44,12 @@ def _answers(value: Any, row: str) -> list[str]:
     return [_text(value, row)]
 
 
-def _unwrap(value: Mapping[str, Any], row: str) -> Any:
+def _of_object(value: Mapping[str, Any], row: str) -> list[str]:
     for field in ("target", "text"):
         if field in value:
-            return value[field]
+            return _answers(value[field], row)
     if "value" in value:
-        return list(dict.fromkeys([value["value"], *value.get("aliases", [])]))
+        return list(dict.fromkeys([_text(value["value"], row), *_answers(value.get("aliases"), row)]))
     known = '"target", "text" or "value"'
     raise UserError(f"{row}: golden answers as an object need {known}, found {sorted(map(str, value))}")
 

@@ -15,7 +15,7 @@ SYSTEM = (
 )
 _INVALID = "Observation: no action was given. Write Action: search[query] or Action: finish[answer]."
 _LAST = "\nNo search is left. Finish now."
-_ACTION = re.compile(r"Action:[ \t]*(search|finish)[ \t]*\[([^\n]*?)\]", re.IGNORECASE)
+_ACTION = re.compile(r"Action:[ \t]*(search|finish)[ \t]*\[([^\]]*)\]", re.IGNORECASE)
 
 
 def react(question: Question, budget: Budget) -> Dialogue:
@@ -23,7 +23,7 @@ def react(question: Question, budget: Budget) -> Dialogue:
     turns = [f"Question: {question.question}"]
     for turn in range(budget.searches + 1):
         written = yield Write(conversation(SYSTEM, _examples(budget), *turns), budget.turn_tokens, ("\nObservation:",))
-        action = _ACTION.search(written.text)
+        action = find_action(written.text)
         if action and action[1].lower() == "finish":
             return action[2].strip() or None
         if turn == budget.searches:
@@ -36,6 +36,20 @@ def react(question: Question, budget: Budget) -> Dialogue:
             seen = _INVALID
         last = _LAST if turn == budget.searches - 1 else ""
         turns += [said.strip() or "Thought:", seen + last]
+    return None
+
+
+def find_action(text: str) -> re.Match[str] | None:
+    """The first action that stands on one line: its name, and what is in its brackets. Groups and offsets of ``text``.
+
+    Only up to each line's last bracket is searched, so that actions that are never closed take no time.
+    """
+    start = 0
+    for line in text.split("\n"):
+        closed = line.rfind("]") + 1
+        if closed and (found := _ACTION.search(text, start, start + closed)) is not None:
+            return found
+        start += len(line) + 1
     return None
 
 
