@@ -1,6 +1,6 @@
 """Fuzzes parsers and graders: python -m benchmarks.fuzzing --inputs 10000000 --engine atheris
 
-Engines: ``atheris`` (``pip install atheris``; by coverage of Sleuth's code), ``hypothesis``, ``random`` (needs nothing).
+Engines: ``atheris`` (``pip install atheris``; by coverage of Sleuth's code), ``hypothesis``, ``random``.
 All drive the targets of :mod:`benchmarks.fuzzing.targets` by strings of bytes. A target that raises is a finding: its
 input is printed and kept, once for each place that raised, and the run goes on; exit code 1 in the end.
 
@@ -28,7 +28,7 @@ _LONGEST = 96
 
 @dataclass(slots=True)
 class Tally:
-    """What became of a target's inputs. ``findings``: by the place that raised, its first input; ``slowest``: seconds."""
+    """What became of a target's inputs. ``findings``: place that raised → its first input; ``slowest``: seconds."""
 
     target: str
     inputs: int = 0

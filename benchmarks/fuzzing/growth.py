@@ -1,6 +1,6 @@
-"""How the time of parsers and graders grows when a piece of an input is repeated: twice as long may take twice as long.
+"""How the time of parsers and graders grows when a piece is repeated: twice as long may take twice as long.
 
-Each target of text is given ``head + piece * n + tail`` with n = 2,000 and n = 8,000, for every piece alone and in pairs.
+Each function is given ``head + piece * n + tail`` with n = 2,000 and n = 8,000, for every piece alone and in pairs.
 An exponent of 1 is linear; above 1.5 it is a finding.
 """
 

@@ -103,13 +103,13 @@ _NUMBER = re.compile(
     r"""
     (?P<lead> (?<![^\w\s]) (?<!_) (?:[^\w\s]|_)+ | )         # all the punctuation before it
     (?:
-        (?P<grouped> D{1,3}(?:,D{3})GROUPS | D{1,3}(?:'D{3})GROUPS | D{1,3}(?:_D{3})GROUPS | D{1,2}(?:,D{2}){1,40},D{3} )
+        (?P<grouped> D{1,3}(?:,D{3})MOST | D{1,3}(?:'D{3})MOST | D{1,3}(?:_D{3})MOST | D{1,2}(?:,D{2}){1,40},D{3} )
         (?: \.(?P<grouped_fraction>D++)(?!\.D) | (?![.,'_]?D) )
       | (?P<dot_grouped> D{1,3}(?:\.D{3}){2,} ) (?!\.?D)
       | (?P<dotted> D++(?:\.D++){2,} )                     # a date, a version, an address
       | (?P<plain> D++ ) (?: \.(?P<fraction>D++) )?
     )
-    """.replace("GROUPS", "{1,40}+").replace("D", "[0-9]"),
+    """.replace("MOST", "{1,40}+").replace("D", "[0-9]"),
     re.VERBOSE,
 )
 _OPENING = "=<>~≈≤≥([{"
