@@ -29,6 +29,15 @@ def test_never_draws_what_has_no_probability():
     assert draw(first, torch.zeros(1, dtype=torch.float64), SamplingParams())[0].item() == 1
 
 
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_logits_without_probabilities_are_a_token_whose_log_prob_is_nan(broken, temperature):
+    logits = torch.tensor([[0.0, broken, 1.0], [0.0, 1.0, 2.0]])
+    tokens, logprobs = draw(logits, torch.full((2,), 0.5, dtype=torch.float64), SamplingParams(temperature))
+    assert all(0 <= token < 3 for token in tokens.tolist())
+    assert logprobs.isnan().tolist() == [True, False]
+
+
 def test_frequencies_follow_the_softmax_at_the_temperature():
     n = 20_000
     tokens, _ = draw(LOGITS.expand(n, -1), uniforms([7], n)[0], SamplingParams(temperature=2.0))

@@ -35,7 +35,7 @@ def draw(logits: torch.Tensor, uniform: torch.Tensor, params: SamplingParams) ->
     Returns:
         tokens: (B,) int64.
         logprobs: (B,) float32, those of the full softmax at ``params.temperature`` (at 1 when greedy), whatever
-            ``top_k`` and ``top_p`` left out.
+            ``top_k`` and ``top_p`` left out; NaN for a row whose logits give no probabilities.
     """
     logits = logits.float()
     if params.temperature == 0:
@@ -47,7 +47,8 @@ def draw(logits: torch.Tensor, uniform: torch.Tensor, params: SamplingParams) ->
     total = cumulative[:, -1:]
     # Below the total even after rounding; and with right=True no token of probability 0 is ever hit.
     target = torch.minimum(uniform.unsqueeze(-1) * total, torch.nextafter(total, torch.zeros_like(total)))
-    tokens = torch.searchsorted(cumulative, target, right=True)
+    # Among NaN a search ends behind the last token.
+    tokens = torch.searchsorted(cumulative, target, right=True).clamp_(max=logits.shape[-1] - 1)
     return tokens.squeeze(-1), logprobs.gather(-1, tokens).squeeze(-1)
 
 

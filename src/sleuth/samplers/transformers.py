@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from sleuth.errors import RunFailed
 from sleuth.samplers.attention import check_supported, packed_forward, sampling_mode
 from sleuth.samplers.cache import KVStore
 from sleuth.samplers.conversations import Conversation, Conversations, common_length
@@ -42,7 +43,7 @@ class TransformersSampler:
     conversation is released.
 
     Args:
-        model: decoder-only with full causal attention; LoRA and the like are fine.
+        model: decoder-only with causal attention, full or in sliding windows; LoRA and the like are fine.
         max_rows: how many conversations are held and decoded at a time. With more in one call they are sampled in
             several batches, and one that had to give up its slot is computed again at its next turn; so a driver
             should keep no more open than that. None: no limit.
@@ -78,6 +79,7 @@ class TransformersSampler:
 
         Raises:
             ValueError: two requests for one key, an empty context, or ``max_new_tokens`` below 1.
+            RunFailed: the model's logits are NaN, or +∞.
         """
         keys = {r.key for r in requests}
         if len(keys) < len(requests):
@@ -217,7 +219,13 @@ class TransformersSampler:
         slots, span, longest = lengths, 0, 0
         while True:
             tokens, logprobs = draw(logits.to(drawn_on), numbers[:, turn.step], params)
-            stopped = turn.add(rows, tokens.cpu().numpy(), logprobs.cpu().numpy())
+            drawn = logprobs.cpu().numpy()
+            if np.isnan(drawn).any():
+                raise RunFailed(
+                    "the model gives no probabilities for the next token (NaN): its weights or activations have grown "
+                    "out of range; train again with a lower trainer.lr, or on from an earlier checkpoint"
+                )
+            stopped = turn.add(rows, tokens.cpu().numpy(), drawn)
             for row, completion in stopped.items():
                 # The last token is never fed: its keys and values come with the next turn's context.
                 conversations[row].ids += completion.ids[:-1]
