@@ -136,3 +136,10 @@ def test_a_users_mistake_is_one_line(pool, sleuth, arguments, says):
     assert code == 2
     assert says in error
     assert error.count("\n") == 1
+
+
+def test_several_processes_are_refused_before_anything_is_read(sleuth, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    code, _, error = sleuth("distill", "nowhere.jsonl", "--model", "tiny")
+    assert (code, error.count("\n")) == (2, 1)
+    assert "one process" in error

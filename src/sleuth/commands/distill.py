@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,6 +45,8 @@ def distill(
         UserError: a wrong file, model, setting or folder, a pool of another tokenizer, or one without a single pair.
         RunStopped: interrupted; says how to go on.
     """
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise UserError("sleuth distill runs in one process; rounds run in several (sleuth train … schedule=search_e1)")
     if resume:
         folder, loaded = _begun(output, settings)
     else:
@@ -72,7 +75,7 @@ def _distil(pool: str, recipe: Recipe, folder: Path) -> dict[str, Any]:
     from sleuth.training.run_folder import environment, write_text
     from sleuth.training.search_e1.distill import merged_model, run_stage, save_model
     from sleuth.training.search_e1.pairs import mine
-    from sleuth.training.search_e1.rounds import stage_summary, write_pairs
+    from sleuth.training.search_e1.stages import stage_summary, write_pairs
     from sleuth.training.search_e1.views import views_of
 
     reward = Reward(recipe.reward)

@@ -19,6 +19,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.utils import logging
 
 from sleuth.errors import RunFailed
 from sleuth.training.run_folder import TRAINING_STATE, RunFolder, write_text
@@ -99,6 +100,18 @@ def remove_unfinished(run: RunFolder) -> None:
     """Delete what a killed run left half written."""
     for folder in run.checkpoints.glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
         shutil.rmtree(folder)
+
+
+@contextmanager
+def tied_weights_are_not_missing() -> Iterator[None]:
+    """Within, the engine loads a checkpoint without a warning: it takes tied weights, which a file holds once, for
+    missing ones."""
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
 
 
 @contextmanager

@@ -115,9 +115,7 @@ def train(
     if recipe.schedule == "search_e1":
         from sleuth.training.search_e1.rounds import train_rounds
 
-        if processes.count > 1:
-            raise UserError("schedule=search_e1 runs in one process; start it without torchrun or accelerate launch")
-        return train_rounds(recipe, run_dir, resume=resume, quiet=quiet, material=material)
+        return train_rounds(recipe, run_dir, resume=resume, quiet=quiet, material=material, processes=processes)
     with (
         Progress(recipe, quiet=quiet or not processes.main) as progress,
         interrupts_on_sigterm(),
@@ -290,14 +288,19 @@ def build_trainer(
 
     trainer.remove_callback(PrinterCallback)
     watch.trainer = trainer
-    watch.dev = lambda: evaluate(
-        processes.spread(trainer.agent, trainer.model),
+    watch.dev = lambda: dev_rollouts(recipe, parts, processes.spread(trainer.agent, trainer.model))
+    return trainer
+
+
+def dev_rollouts(recipe: Recipe, parts: Parts, agent: SearchAgent) -> list[Trajectory]:
+    """The dev questions, answered once each with the draws that every stage of a run shares."""
+    return evaluate(
+        agent,
         parts.dev,
         _scoring_params(recipe, recipe.evaluation.temperature),
         seed=derive_seed(recipe.evaluation.seed, "dev"),
         batch=recipe.evaluation.batch,
     )
-    return trainer
 
 
 def _fit(trainer: SearchGRPOTrainer, run: RunFolder, resume: bool, progress: Progress) -> float:

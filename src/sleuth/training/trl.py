@@ -27,7 +27,6 @@ from typing import Any, ClassVar
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 import torch
-import transformers
 from datasets import Dataset
 from torch import Tensor, nn
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
@@ -43,7 +42,7 @@ from sleuth.objectives.credit import assign_credit
 from sleuth.objectives.tokens import Tokens
 from sleuth.objectives.zero_variance import rows_with_copies
 from sleuth.seeds import derive_seed
-from sleuth.training.checkpoints import full_disk_is_said
+from sleuth.training.checkpoints import full_disk_is_said, tied_weights_are_not_missing
 from sleuth.training.micro_batches import PADDING, at_rows, deal, joined
 from sleuth.training.processes import Processes, whole_weights
 from sleuth.training.prompts import PromptSampler
@@ -503,13 +502,8 @@ class SearchGRPOTrainer(GRPOTrainer):
         return self.batch_metrics | self.record.flush()
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        # The engine warns of tied weights, which a file holds once, as if they were missing.
-        level = transformers.logging.get_verbosity()
-        transformers.logging.set_verbosity_error()
-        try:
+        with tied_weights_are_not_missing():
             super()._load_from_checkpoint(resume_from_checkpoint, model)
-        finally:
-            transformers.logging.set_verbosity(level)
         folder = Path(resume_from_checkpoint)
         # A checkpoint whose training state was dropped can be scored, and scoring asks no teacher.
         if self._teacher is not None and any((folder / name).is_file() for name in TRAINING_STATE):

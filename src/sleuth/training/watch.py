@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from sleuth.diagnostics.alarms import Alarm
 from sleuth.errors import RunFailed, RunStopped
@@ -20,24 +20,25 @@ from sleuth.training.checkpoints import publish
 from sleuth.training.progress import Progress
 from sleuth.training.rollback import set_learning_rate
 from sleuth.training.run_folder import RunFolder
+from sleuth.training.step_callback import StepCallback
 from sleuth.types import Trajectory
 
 if TYPE_CHECKING:
     from sleuth.training.trl import SearchGRPOTrainer
 
 
-class Watch(TrainerCallback):
+class Watch(StepCallback):
     """Writes the run folder as training goes, and decides when to score, save and stop."""
 
     trainer: SearchGRPOTrainer
     dev: Callable[[], list[Trajectory]]
 
     def __init__(self, recipe: Recipe, run: RunFolder, progress: Progress):
+        super().__init__()
         self.recipe, self.run, self.progress = recipe, run, progress
         self.stop_requested = False
         self.alarms = AlarmWatch(recipe, run, progress.say)
         self._grader = recipe.reward.grader if not isinstance(recipe.reward, str) else "squad"
-        self._record: dict[str, Any] = {}
         self._trajectories: Sequence[Trajectory] = ()
         self._saved: Sequence[Trajectory] = ()
         self._batch_started = time.perf_counter()
@@ -106,9 +107,7 @@ class Watch(TrainerCallback):
         metrics["seconds/rollout"] = self._rolled_out - self._batch_started
         metrics["seconds/update"] = now - self._rolled_out
         if dev is not None:
-            sound = [row for row in score(dev, self._grader) if row.em is not None and row.f1 is not None]
-            metrics["dev/em"] = sum(row.em or 0.0 for row in sound) / max(len(sound), 1)
-            metrics["dev/f1"] = sum(row.f1 or 0.0 for row in sound) / max(len(sound), 1)
+            metrics |= dev_scores(dev, self._grader)
         self._record |= metrics
         for name, value in metrics.items():
             self.trainer._metrics["train"][name] = [value]
@@ -116,18 +115,8 @@ class Watch(TrainerCallback):
         due = (t.save_every and step % t.save_every == 0) or self.alarms.wants_checkpoint(step)
         return bool(best or due)
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        if not self._record or logs is None or "grad_norm" not in logs:
-            return
-        record = self._record | {"grad_norm": logs["grad_norm"], "lr": logs["learning_rate"]}
-        self._record = {}
+    def step_logged(self, record: dict[str, Any], logs: dict[str, Any], control: TrainerControl) -> None:
+        record |= {"grad_norm": logs["grad_norm"], "lr": logs["learning_rate"]}
 
         def written() -> tuple[bool, bool, Alarm | None]:
             self.run.log(record)
@@ -161,6 +150,13 @@ class Watch(TrainerCallback):
         self.trainer._save_checkpoint(self.trainer.model, None)
         processes.from_main(lambda: publish(self.trainer, self.run, step))
         return f" (saved step {step})"
+
+
+def dev_scores(rollouts: Sequence[Trajectory], grader: str) -> dict[str, float]:
+    """``dev/em`` and ``dev/f1``: means over the rollouts that could be scored, 0 without any."""
+    sound = [row for row in score(rollouts, grader) if row.em is not None and row.f1 is not None]
+    n = max(len(sound), 1)
+    return {"dev/em": sum(row.em or 0.0 for row in sound) / n, "dev/f1": sum(row.f1 or 0.0 for row in sound) / n}
 
 
 def kept_step(recipe: Recipe, run: RunFolder) -> int | None:

@@ -15,7 +15,7 @@ from sleuth.recipes.loader import load_recipe
 from sleuth.rollouts import read_rollouts
 from sleuth.training.run import train
 from sleuth.training.run_folder import RunFolder
-from sleuth.training.search_e1 import rounds as schedule
+from sleuth.training.search_e1 import stages
 from sleuth.training.search_e1.pool import Pool
 
 SMALL = [
@@ -149,12 +149,12 @@ def killed_at(monkeypatch, module, name, after):
     [
         ("pool", "write_rollouts", 2),
         ("pool", "write_rollouts", 4),
-        ("rounds", "mine", 1),
-        ("rounds", "save_model", 1),
-        ("rounds", "write_text", 2),
-        ("rounds", "_gather_metrics", 2),
-        ("rounds", "train", 2),
-        ("rounds", "score_test", 2),
+        ("stages", "mine", 1),
+        ("stages", "save_model", 1),
+        ("stages", "write_text", 2),
+        ("rounds", "gather_metrics", 2),
+        ("stages", "train", 2),
+        ("whole_run", "score_test", 2),
     ],
 )
 def test_a_run_killed_between_two_writes_goes_on_to_the_same_numbers(
@@ -209,14 +209,14 @@ def test_what_stops_a_round_names_the_folder_of_the_whole_run(tmp_path, monkeypa
     def stops(recipe, folder, **kwargs):
         raise error(f"stopped; go on with `sleuth train {folder} --resume`")
 
-    monkeypatch.setattr(schedule, "train", stops)
+    monkeypatch.setattr(stages, "train", stops)
     with pytest.raises(error, match=f"sleuth train {tmp_path / 'run'} --resume"):
         train(small(), tmp_path / "run", quiet=True)
 
 
 def test_without_a_pair_the_policy_stays_as_it_is(tmp_path, monkeypatch):
-    real = schedule.mine
-    monkeypatch.setattr(schedule, "mine", lambda pool, settings: real(pool[:1], settings))
+    real = stages.mine
+    monkeypatch.setattr(stages, "mine", lambda pool, settings: real(pool[:1], settings))
     summary = train(small("search_e1.rounds=1", "evaluation.enabled=false"), tmp_path / "run", quiet=True)
     (told,) = summary["rounds"]
     assert (told["distill"]["pairs"], told["distill"]["updates"]) == (0, 0)

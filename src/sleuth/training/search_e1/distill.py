@@ -1,8 +1,11 @@
 """The distillation stage: a policy learns from itself with a better rollout of the same question before its eyes.
 
-The engine is transformers' ``Trainer`` (optimiser, precision, checkpoints); the loss is
+The engine is transformers' ``Trainer`` (optimiser, precision, checkpoints, several processes); the loss is
 :func:`sleuth.objectives.distillation.distil`. The teacher is the policy as the stage found it: the model without its
 adapters, or a copy.
+
+Both views are read within one call of the model, which is what the engine wraps: in that call it casts, and behind it
+it brings the processes' gradients together.
 """
 
 from __future__ import annotations
@@ -19,20 +22,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-import transformers
 from torch import Tensor
-from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import PrinterCallback, Trainer, TrainerControl, TrainerState, TrainingArguments
 
 from sleuth.assembly import autocast_dtype, build_model, model_source
 from sleuth.errors import RunFailed
-from sleuth.objectives.distillation import distil
+from sleuth.objectives.distillation import Distilled, distil
 from sleuth.recipes.schema import Recipe
 from sleuth.seeds import derive_seed
-from sleuth.training.checkpoints import publish, remove_unfinished
+from sleuth.training.checkpoints import publish, remove_unfinished, tied_weights_are_not_missing
+from sleuth.training.processes import TIMEOUT, Processes
 from sleuth.training.run_folder import RunFolder
 from sleuth.training.search_e1.hidden_states import frozen_head_of, head_of, hidden_states
 from sleuth.training.search_e1.settings import DistillSettings
 from sleuth.training.search_e1.views import Views
+from sleuth.training.step_callback import StepCallback
 from sleuth.training.teacher import Teacher
 
 if TYPE_CHECKING:
@@ -66,7 +70,29 @@ def schedule_rows(views: Sequence[Views], settings: DistillSettings, seed: int) 
     return rows
 
 
-def distillation_loss(model: torch.nn.Module, teacher: Teacher, batch: dict[str, Tensor], settings: DistillSettings):
+def passes_of(rows: Sequence[Row], settings: DistillSettings, processes: int) -> tuple[list[Row], int]:
+    """The rows as the passes of so many processes take them, and the passes of each in an update.
+
+    Pass k of process i has the rows from ``(k * processes + i) * settings.pairs_a_pass``. All processes make as many
+    passes: where the rows don't suffice, ones that weigh nothing stand in.
+    """
+    a_pass = settings.pairs_a_pass
+    together = a_pass * processes
+    each = -(-settings.batch // together)
+    if processes == 1:
+        return list(rows), each
+    nothing = Row(min((row.views for row in rows), key=lambda v: len(v.teacher) + len(v.response)), 0.0)
+    out: list[Row] = []
+    for start in range(0, len(rows), settings.batch):
+        update = list(rows[start : start + settings.batch])
+        last = start + settings.batch >= len(rows)  # may be a short one, for the engine too
+        out += update + [nothing] * (-len(update) % together if last else each * together - len(update))
+    return out, each
+
+
+def distillation_loss(
+    model: torch.nn.Module, teacher: Teacher, batch: dict[str, Tensor], settings: DistillSettings
+) -> Distilled:
     """The stage's loss on a padded batch: :class:`~sleuth.objectives.distillation.Distilled` of its kept tokens, in
     the order of the rows.
 
@@ -125,6 +151,7 @@ def run_stage(
     *,
     seed: int,
     progress: Callable[[dict[str, Any]], None] = lambda record: None,
+    processes: Processes = Processes(),
 ) -> PreTrainedModel:
     """Train ``model`` on the pairs and return it, adapters merged; from the folder's last checkpoint, if it has one.
 
@@ -132,26 +159,35 @@ def run_stage(
         model: the policy at the stage's start, which becomes the teacher.
         folder: gets ``metrics.jsonl`` and ``checkpoints/step-N``, with N the number of updates.
         seed: of the order and of fresh adapters.
-        progress: called with every update's record.
+        progress: called with every update's record, by the main process.
+        processes: that share the updates; all get the same arguments, and all get the model.
 
     Raises:
         RunFailed: the loss is no longer finite.
     """
     settings = recipe.search_e1.distill
     run = RunFolder(folder)
-    run.checkpoints.mkdir(parents=True, exist_ok=True)
-    remove_unfinished(run)
+
+    def begin() -> int:
+        run.checkpoints.mkdir(parents=True, exist_ok=True)
+        remove_unfinished(run)
+        done = max(run.checkpoint_steps(), default=0)
+        run.rewind(done)
+        return done
+
+    done = processes.from_main(begin)
     rows = schedule_rows(views, settings, seed)
     torch.manual_seed(derive_seed(seed, "adapters"))
     policy = _with_adapters(model, settings)
-    done = run.checkpoint_steps()
-    run.rewind(done[-1] if done else 0)
     updates = math.ceil(len(rows) / settings.batch)
-    trainer = _DistillationTrainer(recipe, policy, tokenizer, rows, run, updates, seed % 2**31, progress)
-    if done and done[-1] >= updates:
-        trainer._load_from_checkpoint(str(run.checkpoint(done[-1])))
-    else:
-        trainer.train(resume_from_checkpoint=str(run.checkpoint(done[-1])) if done else None)
+    trainer = _DistillationTrainer(recipe, policy, tokenizer, rows, run, updates, seed % 2**31, progress, processes)
+    try:
+        if done >= updates:
+            trainer._load_from_checkpoint(str(run.checkpoint(done)))
+        else:
+            trainer.train(resume_from_checkpoint=str(run.checkpoint(done)) if done else None)
+    finally:
+        policy.__dict__.pop("forward", None)  # ours, with what the engine put around it
     policy.eval()
     return policy.merge_and_unload() if settings.lora is not None else policy
 
@@ -207,13 +243,14 @@ class _DistillationTrainer(Trainer):
         updates: int,
         seed: int,
         progress: Callable[[dict[str, Any]], None],
+        processes: Processes,
     ):
         s = self._settings = recipe.search_e1.distill
-        micro = s.pairs_a_pass
         pad: int = tokenizer.pad_token_id
         self.teacher = Teacher(model, "copy" if s.lora is None else "base", every=0)
         self.teacher.before_batch(1)
-        self._rows = rows
+        self._rows, accumulate = passes_of(rows, s, processes.count)
+        self.processes = processes
         self.sums: dict[str, float] = {}
         _switch_off_dropout(model)
         watch = _Watch(run, updates, s.save_every, progress)
@@ -221,8 +258,8 @@ class _DistillationTrainer(Trainer):
             model=model,
             args=TrainingArguments(
                 output_dir=str(run.checkpoints),
-                per_device_train_batch_size=micro,
-                gradient_accumulation_steps=s.batch // micro,
+                per_device_train_batch_size=s.pairs_a_pass,
+                gradient_accumulation_steps=accumulate,
                 max_steps=updates,
                 learning_rate=s.lr,
                 lr_scheduler_type="constant_with_warmup",
@@ -239,15 +276,23 @@ class _DistillationTrainer(Trainer):
                 remove_unused_columns=False,
                 disable_tqdm=True,
                 dataloader_pin_memory=torch.cuda.is_available(),
+                ddp_find_unused_parameters=False,
+                ddp_timeout=int(TIMEOUT.total_seconds()),
                 seed=seed,
             ),
-            train_dataset=rows,
+            train_dataset=self._rows,
             data_collator=lambda chosen: collate(chosen, pad),
             processing_class=tokenizer,
             callbacks=[watch],
         )
         watch.trainer = self
         self.remove_callback(PrinterCallback)
+        plain = model.forward
+
+        def forward(*args: Any, pairs: dict[str, Tensor] | None = None, **kwargs: Any) -> Any:
+            return plain(*args, **kwargs) if pairs is None else distillation_loss(model, self.teacher, pairs, s)
+
+        model.forward = forward
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         return torch.utils.data.SequentialSampler(self._rows)
@@ -255,15 +300,16 @@ class _DistillationTrainer(Trainer):
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Tensor:
-        result = distillation_loss(model, self.teacher, inputs, self._settings)
+        result = model(pairs=inputs)
         weights = inputs["weights"]
         loss = (result.loss * weights).sum()
-        if not torch.isfinite(loss):
+        if self.processes.any(not torch.isfinite(loss)):
             raise RunFailed(f"distillation: the loss of update {self.state.global_step + 1} is {loss.item()}")
         for name in ("loss", "kl", "clipped", "gain"):
             self._add(name, float((getattr(result, name).detach() * weights).sum()))
-        self._add("tokens", len(weights))
-        # Our weights are of the whole update already. Engines that know of no such losses divide by the passes.
+        self._add("tokens", int((weights > 0).sum()))
+        # Our weights are of the whole update already: what the engine makes a mean over processes and passes is a sum.
+        loss = loss * self.processes.count
         divided = not getattr(self, "loss_is_scaled_for_ga", False)
         return loss * self.current_gradient_accumulation_steps if divided else loss
 
@@ -271,26 +317,22 @@ class _DistillationTrainer(Trainer):
         self.sums[name] = self.sums.get(name, 0.0) + value
 
     def flush(self) -> dict[str, float]:
-        """What the update that is done says, by the names of :mod:`sleuth.diagnostics.names`."""
+        """What the update that is done says, by the names of :mod:`sleuth.diagnostics.names`; all processes call it."""
         sums, self.sums = self.sums, {}
-        return {f"distill/{name}": value for name, value in sums.items()}
+        parts = self.processes.exchange(sums)
+        return {f"distill/{name}": sum(part[name] for part in parts) for name in sums}
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        # The engine warns of tied weights, which a file holds once, as if they were missing.
-        level = transformers.logging.get_verbosity()
-        transformers.logging.set_verbosity_error()
-        try:
+        with tied_weights_are_not_missing():
             super()._load_from_checkpoint(resume_from_checkpoint, model)
-        finally:
-            transformers.logging.set_verbosity(level)
 
 
-class _Watch(TrainerCallback):
+class _Watch(StepCallback):
     trainer: _DistillationTrainer
 
     def __init__(self, run: RunFolder, updates: int, save_every: int, progress: Callable[[dict[str, Any]], None]):
+        super().__init__()
         self.run, self.updates, self.save_every, self.progress = run, updates, save_every, progress
-        self._record: dict[str, Any] = {}
         self._started = time.perf_counter()
 
     def on_train_begin(
@@ -307,24 +349,21 @@ class _Watch(TrainerCallback):
         if last or (self.save_every and state.global_step % self.save_every == 0):
             control.should_save = True
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        if not self._record or logs is None or "grad_norm" not in logs:
-            return
-        record = self._record | {"distill/grad_norm": logs["grad_norm"]}
-        self.run.log(record)
-        self.progress(record)
-        self._record = {}
+    def step_logged(self, record: dict[str, Any], logs: dict[str, Any], control: TrainerControl) -> None:
+        record["distill/grad_norm"] = logs["grad_norm"]
+
+        def written() -> None:
+            self.run.log(record)
+            self.progress(record)
+
+        self.trainer.processes.from_main(written)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        publish(self.trainer, self.run, state.global_step)
-        self.run.drop_checkpoints([state.global_step])
+        def published() -> None:
+            publish(self.trainer, self.run, state.global_step)
+            self.run.drop_checkpoints([state.global_step])
+
+        self.trainer.processes.from_main(published)
 
 
 def _switch_off_dropout(model: torch.nn.Module) -> None:

@@ -6,6 +6,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from sleuth.recipes.schema import Recipe
 from sleuth.rewards.reward import Reward
 from sleuth.rollouts import read_rollouts, write_rollouts
 from sleuth.seeds import derive_seed
+from sleuth.training.processes import Processes
 from sleuth.training.run_folder import write_lines, write_text
 from sleuth.training.search_e1.pairs import searches
 from sleuth.types import Question, SamplingParams, Trajectory
@@ -56,6 +58,7 @@ class Pool:
         round: int,
         step: int,
         progress: Callable[[int], None],
+        processes: Processes = Processes(),
     ) -> None:
         """Sample what is missing and finish the pool.
 
@@ -64,20 +67,34 @@ class Pool:
             round: from 1; part of every seed.
             step: of the run; what the rollouts say that they were sampled at.
             progress: called with the number of rollouts sampled since the last call.
+            processes: that answer together, each with its share of a batch where the agent is theirs
+                (:meth:`~sleuth.training.processes.Processes.spread`). The main one rewards and writes.
 
         Raises:
             RunFailed: too many rollouts failed.
         """
         s = recipe.search_e1.pool
-        self.folder.mkdir(parents=True, exist_ok=True)
         rows = list(_rows(questions, s.questions, s.rollouts, derive_seed(recipe.seed, "pool", round)))
         params = SamplingParams(recipe.sampling.temperature, recipe.sampling.top_p, recipe.sampling.top_k)
         parts = [self.folder / f"part-{i:05d}.jsonl.zst" for i in range(-(-len(rows) // s.batch))]
         log = self.folder / "parts.jsonl"
-        seconds = _seconds(log)
+
+        def begin() -> tuple[dict[str, float], list[bool]]:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            return _seconds(log), [part.is_file() for part in parts]
+
+        seconds, there = processes.from_main(begin)
+
+        def keep(part: Path, drawn: Sequence[Trajectory], started: float) -> None:
+            reward(drawn)
+            _refuse_failures(drawn, recipe.trainer.max_failed_share)
+            seconds[part.name] = time.perf_counter() - started
+            write_lines(log, [{"part": name, "seconds": value} for name, value in seconds.items()])
+            write_rollouts(part, drawn)
+
         for number, part in enumerate(parts):
             chosen = rows[number * s.batch : (number + 1) * s.batch]
-            if not part.is_file():
+            if not there[number]:
                 started = time.perf_counter()
                 drawn = agent.answer(
                     [q for q, _ in chosen],
@@ -86,17 +103,17 @@ class Pool:
                     ids=[f"{q.id}-{k}" for q, k in chosen],
                     step=step,
                 )
-                reward(drawn)
-                _refuse_failures(drawn, recipe.trainer.max_failed_share)
-                seconds[part.name] = time.perf_counter() - started
-                write_lines(log, [{"part": name, "seconds": value} for name, value in seconds.items()])
-                write_rollouts(part, drawn)
+                processes.from_main(partial(keep, part, drawn, started))
             progress(len(chosen))
-        whole = [t for part in parts for t in read_rollouts(part)]
-        write_text(self.folder / STATISTICS, json.dumps(_statistics(whole, sum(seconds.values())), indent=2) + "\n")
-        write_rollouts(self.file, whole)
-        for part in (*parts, log):
-            part.unlink(missing_ok=True)
+
+        def finish() -> None:
+            whole = [t for part in parts for t in read_rollouts(part)]
+            write_text(self.folder / STATISTICS, json.dumps(_statistics(whole, sum(seconds.values())), indent=2) + "\n")
+            write_rollouts(self.file, whole)
+            for part in (*parts, log):
+                part.unlink(missing_ok=True)
+
+        processes.from_main(finish)
 
 
 def _rows(questions: Sequence[Question], limit: int | None, rollouts: int, seed: int) -> Iterator[tuple[Question, int]]:
