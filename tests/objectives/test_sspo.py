@@ -12,7 +12,7 @@ from sleuth.objectives.parameters import SSPO
 from sleuth.objectives.sspo import reshape, step_weights, weigh, weigh_steps
 from sleuth.objectives.surrogates import ppo_clip
 from sleuth.objectives.tokens import Tokens
-from sleuth.types import Span, SpanKind, Status, Trajectory
+from sleuth.types import Action, ActionType, Problem, Span, SpanKind, Status, Trajectory
 
 NAN = float("nan")
 DTYPES = [(torch.float64, 1e-6), (torch.float32, 1e-5)]
@@ -90,6 +90,18 @@ def test_worked_example_of_the_gain_as_the_advantage():
     assert found.advantages[1][mask[1]].tolist() == pytest.approx([0.4, 0, 0.1, -0.2, 0.1, -1.5, -0.5], abs=1e-6)
     assert torch.equal(found.advantages[0], advantages[0])  # the correct rollout
     assert "weight" not in found.statistics()
+
+
+@pytest.mark.parametrize("problem", [Problem.MALFORMED_CALL, Problem.NO_ACTION])
+def test_a_last_turn_whose_call_is_invalid_is_the_last_step(problem):
+    """It is scored and weighed as any other, and nothing stands behind it."""
+    rollout = _rollout(teacher=[POLICY[0], POLICY[1], TEACHER[2]])
+    rollout.policy_spans[-1].action = Action(ActionType.INVALID, problem=problem)
+    advantages, mask = _batch([rollout], [-1.0])
+    found = weigh(advantages, mask, [rollout], parameters=SSPO())
+    assert found.weights[0][mask[0]].tolist() == pytest.approx([1.0] * 5 + [1.2] * 2)
+    told = found.statistics()
+    assert (told["steps"], told["amplified"], told["final_amplified"]) == (3, pytest.approx(1 / 3), 1)
 
 
 def test_steps_are_counted_once_in_the_histogram():

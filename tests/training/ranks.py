@@ -1,4 +1,5 @@
-"""A process of a small training run, one step for every objective: run as ``python ranks.py OUT``, several at once.
+"""A process of a small training run, one step for every objective: run as ``python ranks.py OUT [NAME]...``, several at
+once.
 
 Rewards, failures and old log-probs are functions of a rollout's id, so that every objective has work to do.
 """
@@ -37,6 +38,8 @@ SETTINGS = {
     "dapo, copies": ["objective=dapo", "dapo.zero_variance=copy"],
     "by rollouts": ["objective=search_sapo+llds", "search_sapo.preset=released", "aggregation=seq_mean_token_mean"],
     "with a reference": ["objective=grpo", "trainer.kl_coefficient=0.1"],
+    "sspo, copies": ["objective=sspo", "sspo.zero_variance=copy", "sspo.granularity=token", "trainer.micro_batch=2"],
+    "sspo, adapters off": ["objective=sspo", "model_settings.lora=4", "teacher.weights=base"],
 }
 
 
@@ -88,7 +91,7 @@ def one_step(name, folder, processes):
 
     def clipped(parameters, limit, *more):
         parameters = list(parameters)
-        gradients.append(torch.cat([p.grad.flatten().clone() for p in parameters]))
+        gradients.append(torch.cat([p.grad.flatten().clone() for p in parameters if p.grad is not None]))
         return clip(parameters, limit, *more)
 
     trainer.accelerator.clip_grad_norm_ = clipped
@@ -98,13 +101,13 @@ def one_step(name, folder, processes):
     return {"gradients": gradients, "record": records[0] if records else None}
 
 
-def main(folder):
+def main(folder, wanted):
     torch.set_num_threads(1)
     processes = Processes.join()
-    found = {name: one_step(name, folder, processes) for name in names()}
+    found = {name: one_step(name, folder, processes) for name in wanted or names()}
     if processes.main:
         torch.save(found, folder / f"{processes.count}.pt")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -1,6 +1,10 @@
 """``objective=sspo`` through the real trainer: the teacher's pass, its cost, its checkpoint, and when it is GRPO."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -176,6 +180,29 @@ def test_zero_variance_groups_make_room_for_copies(built):
     assert records[0]["teacher/scored"] == 3  # copies are not read again
 
 
+def test_without_any_mixed_group_the_update_is_skipped(built):
+    """Neither the momentum of the step before nor weight decay moves the policy, and no teacher reads."""
+    trainer, parts = built(
+        "objective=sspo", "sspo.zero_variance=copy", "trainer.steps=2", "trainer.eval_every=0", "trainer.lr=0.003",
+        "trainer.weight_decay=0.1",
+    )  # fmt: skip
+    weights, records = [], []
+
+    def rewarded(rollouts):
+        weights.append([p.detach().clone() for p in parts.model.parameters()])
+        first = len(weights) == 1
+        for i, t in enumerate(rollouts):
+            t.reward = float(i % 4 == 0) if first else 0.0
+
+    trainer._reward = rewarded
+    trainer.callback_handler.callbacks[-1].run.log = records.append
+    trainer.train()
+    begun, between = weights
+    assert any(not torch.equal(a, b) for a, b in zip(begun, between, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(between, parts.model.parameters(), strict=True))
+    assert [r["teacher/scored"] for r in records] == [9, 0]
+
+
 def test_the_gain_itself_as_the_advantage(built):
     records, _, _ = _trained(built, "objective=sspo", "sspo.gain_as=advantage")
     assert "sspo/weight" not in records[0]
@@ -268,6 +295,38 @@ def test_a_finished_run_needs_no_teacher(small, tmp_path):
     assert again["sampled"] == done["sampled"]
     with pytest.raises(UserError, match="without its optimiser"):
         train(small(*settings, "trainer.steps=2"), run.path, quiet=True, resume=True)
+
+
+@pytest.mark.slow
+def test_the_teacher_reads_for_two_processes_what_it_reads_for_one(tmp_path):
+    """Evidence, copies and a teacher without adapters; no process has all of the rollouts that are read."""
+    names = ["grpo", "sspo", "sspo, copies", "sspo, adapters off"]
+    ranks = Path(__file__).with_name("ranks.py")
+    launcher = [
+        "-m",
+        "torch.distributed.run",
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint=localhost:0",
+        "--nproc-per-node=2",
+    ]
+    for command in ([], launcher):
+        run = [sys.executable, *command, str(ranks), str(tmp_path), *names]
+        done = subprocess.run(run, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-2000:]
+    one, two = (torch.load(tmp_path / f"{n}.pt", weights_only=False) for n in (1, 2))
+    for name in names[1:]:
+        first, second = one[name], two[name]
+        for a, b in zip(first["gradients"], second["gradients"], strict=True):
+            assert a.norm() > 1e-3
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-6, msg=lambda m, name=name: f"{name}: {m}")
+        told = {k: v for k, v in first["record"].items() if not k.startswith("seconds/")}
+        assert told["teacher/scored"] > 2
+        assert told["sspo/gain/q05"] < -0.01  # what is read is another prompt
+        assert {k: second["record"][k] for k in told} == {
+            k: pytest.approx(v, rel=1e-4, abs=1e-5) for k, v in told.items()
+        }
+    plain, weighed = (one[name]["gradients"][0] for name in ("grpo", "sspo"))
+    assert (plain - weighed).norm() > 1e-3
 
 
 def test_a_user_trains_replays_and_sees_the_gains(small, tmp_path, capsys):
