@@ -13,7 +13,7 @@ import typer
 
 # isort: off
 # Each module registers its verbs; their order is that of --help.
-from sleuth.cli import training, evaluation, diagnosis, retrieval, data  # noqa: F401
+from sleuth.cli import training, sizing, evaluation, diagnosis, retrieval, data  # noqa: F401
 
 # isort: on
 from sleuth.cli.app import app

@@ -26,9 +26,10 @@ from sleuth.errors import UserError
 from sleuth.plugins import load_object
 from sleuth.question_sets import QuestionSets, question_sets, world_files
 from sleuth.recipes.schema import Recipe
+from sleuth.sizing.memory import BYTES, MemorySettings, activations, held, logits, total
+from sleuth.sizing.shapes import Shape, shape_of_config
 from sleuth.types import Tool
 
-_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "auto": 2}
 _GIB = 1 << 30
 _HUB_TIMEOUT = 5.0
 
@@ -233,46 +234,37 @@ def _reward(recipe: Recipe) -> str:
 
 
 def _memory(recipe: Recipe, facts: ModelFacts, rollouts: int, micro: int) -> Iterator[tuple[str, str]]:
-    settings, size = recipe.model_settings, _BYTES[recipe.model_settings.dtype]
-    weights = facts.parameters * size
-    held = {"weights": weights}
-    if settings.lora is None:
-        held |= {"gradients": weights, "AdamW": 2 * weights}
-        if recipe.trainer.kl_coefficient:
-            held["reference"] = weights
-    elif facts.shape is not None:
-        adapters = _lora_parameters(facts.shape, settings.lora) * size
-        held |= {"gradients": adapters, "AdamW": 2 * adapters, "adapters": adapters}
-    else:
-        held |= {"adapters": 0}
-    total = sum(held.values())
-    yield "memory", f"{_gib(total)} held: " + ", ".join(f"{name} {_gib(n)}" for name, n in held.items())
-    if facts.shape is None:
-        yield "", "activations and cache can't be estimated without the model's config"
+    model, size = recipe.model_settings, BYTES[recipe.model_settings.dtype]
+    shape = _shape(facts)
+    settings = MemorySettings(
+        weights=size,
+        compute=2 if model.mixed_precision == "bf16" else size,
+        lora=model.lora,
+        reference=bool(recipe.trainer.kl_coefficient),
+        checkpointing=model.gradient_checkpointing,
+    )
+    parts = held(facts.parameters, shape, settings)
+    yield "memory", f"{_gib(total(parts))} held: " + ", ".join(f"{name} {_gib(n)}" for name, n in parts.items())
+    if shape is None:
+        yield "", "activations and cache can't be estimated without the config of a dense model"
         return
-    c = facts.shape
     tokens = micro * recipe.limits.max_tokens
-    logits = 3 * tokens * c.vocab_size * 4
-    # 34 bytes a token, layer and hidden unit in 16 bits with fused attention (Korthikanti et al., arXiv 2205.05198,
-    # §4.1), 2 of them with recomputation.
-    per_unit = (2 if settings.gradient_checkpointing else 34) * size / 2
-    activations = tokens * c.hidden_size * c.num_hidden_layers * per_unit
-    heads = getattr(c, "num_key_value_heads", None) or c.num_attention_heads
-    head_size = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+    kept, projected = activations(shape, tokens, settings), logits(shape, tokens)
     rows = min(rollouts, recipe.sampling.max_rows or rollouts)
-    cache = rows * recipe.limits.max_tokens * 2 * c.num_hidden_layers * heads * head_size * size
-    yield "", f"+ {_gib(activations + logits)} in an update: activations {_gib(activations)}, logits {_gib(logits)}"
+    cache = rows * recipe.limits.max_tokens * shape.cache_bytes(size)
+    yield "", f"+ {_gib(kept + projected)} in an update: activations {_gib(kept)}, logits {_gib(projected)}"
     yield "", f"or {_gib(cache)} in a rollout: keys and values of {rows:,} rollouts"
-    yield "", f"at most about {_gib(total + max(activations + logits, cache))}, were every rollout as long as it may be"
+    most = total(parts) + max(kept + projected, cache)
+    yield "", f"at most about {_gib(most)}, were every rollout as long as it may be"
 
 
-def _lora_parameters(config: Any, rank: int) -> int:
-    """Parameters of adapters on every linear layer of a Llama-like decoder."""
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    hidden, inner = config.hidden_size, config.intermediate_size
-    key_values = heads * (getattr(config, "head_dim", None) or hidden // config.num_attention_heads)
-    attention = 2 * (hidden + hidden) + 2 * (hidden + key_values)
-    return rank * config.num_hidden_layers * (attention + 3 * (hidden + inner))
+def _shape(facts: ModelFacts) -> Shape | None:
+    if facts.shape is None:
+        return None
+    try:
+        return shape_of_config(facts.shape.to_dict())
+    except (UserError, KeyError):  # a kind of model whose costs are others
+        return None
 
 
 def _gib(n: float) -> str:
