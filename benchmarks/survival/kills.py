@@ -148,7 +148,9 @@ def kill_and_resume(
         if process.exitcode:
             found.wrong.append(f"after {found.kills} kills a run ended with {process.exitcode}: {_said(folder)}")
         else:
-            found.wrong += [f"run {found.runs + 1}: {line}" for line in _differences(wanted, result(folder))]
+            different = _differences(wanted, result(folder))
+            found.wrong += [f"run {found.runs + 1}: {line}" for line in different]
+            say(f"run {found.runs + 1} is finished: {len(different)} differences from the unbroken one")
         found.runs += 1
         shutil.rmtree(folder)
         if found.kills >= kills or len(found.wrong) > 20:

@@ -137,10 +137,12 @@ def push(folder: Path, name: str, *, private: bool = False, say: Callable[[str],
     """
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         raise UserError(f"--push {name}: write USER/NAME")
+    import httpx
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 
     api = HfApi()
+    whole = f"the folder {folder} is whole; `hf upload {name} {folder}` sends it again"
     try:
         say(f"uploading {folder} to {name}")
         api.create_repo(name, private=private, exist_ok=True)
@@ -150,7 +152,15 @@ def push(folder: Path, name: str, *, private: bool = False, say: Callable[[str],
     except HfHubHTTPError as error:
         status = error.response.status_code if error.response is not None else None
         if status in (401, 403):
-            raise UserError(f"the hub refuses to write {name}: check HF_TOKEN and that it may write there") from None
-        raise UserError(f"the hub refuses {name}: {' '.join(str(error).split())[:200]}") from None
-    except OSError as error:
-        raise UserError(f"the hub can't be reached ({type(error).__name__}); the folder {folder} is whole") from None
+            raise UserError(
+                f"the hub refuses to write {name}: check HF_TOKEN and that it may write there; {whole}"
+            ) from None
+        raise UserError(f"the hub refuses {name}: {_in_short(error)}; {whole}") from None
+    except (OSError, httpx.HTTPError) as error:
+        raise UserError(f"the hub can't be reached ({type(error).__name__}); {whole}") from None
+    except RuntimeError as error:  # of an upload's thread, and of hf_xet
+        raise UserError(f"the upload broke off: {_in_short(error.__cause__ or error)}; {whole}") from None
+
+
+def _in_short(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200]

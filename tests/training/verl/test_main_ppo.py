@@ -54,6 +54,7 @@ def main_ppo(folder, *overrides, steps=2):
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "RAY_worker_niceness": "0",  # 15 else, and a busy machine leaves the workers nothing
     }
     done = subprocess.run(
         [

@@ -1,0 +1,1 @@
+"""What `sleuth plan` says, against what this machine's CPU does."""

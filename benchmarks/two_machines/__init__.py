@@ -1,0 +1,1 @@
+"""A run on two machines that are two network namespaces of this one."""
