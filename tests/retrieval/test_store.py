@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sleuth.errors import UserError
 from sleuth.jsonl import replace_surrogates
-from sleuth.retrieval.corpus import read_corpus
+from sleuth.retrieval.corpus import joined_contents, read_corpus
 from sleuth.retrieval.store import PassageStore, StoreWriter, escaped_field, field_hash, without_duplicates
 from sleuth.types import Document
 
@@ -29,8 +29,10 @@ def test_every_passage_comes_back_as_it_was(tmp_path_factory, documents):
     store = written(tmp_path_factory.mktemp("store"), documents)
     assert list(store.documents()) == documents
     for row, document in enumerate(documents):
-        line = json.loads(store.line(row))
-        assert line == {"id": document.id, "title": document.title, "text": document.text}
+        passages = store.passages([row, row])
+        line = json.loads(passages.lines()[1])
+        assert line == {"id": document.id, "contents": joined_contents(document)}
+        assert store.fields(row) == (passages.ids()[1], passages.titles()[1], passages.texts()[1])
         assert [json.loads(b'"' + f + b'"') for f in store.fields(row)] == [document.id, document.title, document.text]
 
 

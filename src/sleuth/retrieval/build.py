@@ -30,7 +30,15 @@ from sleuth.retrieval.corpus import CorpusDigest, duplicate, read_passages
 from sleuth.retrieval.manifest import MANIFEST, Manifest
 from sleuth.retrieval.problems import Problem, Problems
 from sleuth.retrieval.sources import source_files
-from sleuth.retrieval.store import ENDS, LINES, PassageStore, StoreWriter, escaped_field, field_hash, without_duplicates
+from sleuth.retrieval.store import (
+    LINES,
+    PLACES,
+    PassageStore,
+    StoreWriter,
+    escaped_field,
+    field_hash,
+    without_duplicates,
+)
 from sleuth.types import Document
 
 Kind = Literal["bm25", "tantivy", "dense", "hybrid"]
@@ -195,7 +203,7 @@ def _index(source: str, partial: Path, settings: IndexSettings, device: str | No
     read = json.loads((partial / _READ).read_text())
     (partial / MANIFEST).unlink(missing_ok=True)
     store = PassageStore(partial)
-    files = [LINES, ENDS]
+    files = [LINES, PLACES]
     said: dict[str, Any] = {}
     analyzer = settings.bm25.analyzer() if settings.word_engine else None
     digest = CorpusDigest()

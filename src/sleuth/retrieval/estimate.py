@@ -19,7 +19,7 @@ from sleuth.retrieval.build import IndexSettings
 from sleuth.retrieval.corpus import Passage, read_passages
 from sleuth.retrieval.problems import Problems
 from sleuth.retrieval.sources import source_files
-from sleuth.retrieval.store import escaped_field
+from sleuth.retrieval.store import escaped_fields, line_of
 
 _SAMPLE = 2000
 _SECONDS = 2.0
@@ -92,7 +92,7 @@ def _of(
     postings = sum(len(set(analyzer(f"{p.document.title}\n{p.document.text}"))) for p in sample) / len(sample)
     analysed = (time.process_time() - started) / len(sample)
     text = sum(len(line) for line in _lines(sample)) / len(sample)
-    disk, memory, seconds = text + 8 + (24 if engine != "tantivy" else 0), 24.0, read / len(sample) + 30e-6
+    disk, memory, seconds = text + 24 + (24 if engine != "tantivy" else 0), 24.0, read / len(sample) + 30e-6
     if engine is not None:
         on_disk, in_memory, cost = _PER_POSTING[engine]
         disk, memory = disk + postings * on_disk, memory + postings * in_memory
@@ -118,15 +118,13 @@ def _passages(source: str, sample: list[Passage]) -> int | None:
 
         return sum(pyarrow.parquet.ParquetFile(file).metadata.num_rows for file in files)
     size = sum(file.stat().st_size for file in files)
-    lines = b"\n".join(_lines(sample))
+    lines = b"".join(_lines(sample))
     packed = files[0].suffix in (".gz", ".zst")
     return max(len(sample), round(size / (len(zlib.compress(lines) if packed else lines) / len(sample))))
 
 
 def _lines(sample: list[Passage]) -> Iterator[bytes]:
-    for passage in sample:
-        d = passage.document
-        yield b'{"id":"%b","title":"%b","text":"%b"}' % tuple(map(escaped_field, (d.id, d.title, d.text)))
+    return (line_of(*escaped_fields(passage.document)) for passage in sample)
 
 
 def _encoding(settings: IndexSettings, sample: list[Passage], device: str | None) -> tuple[float, int]:

@@ -16,7 +16,7 @@ from sleuth.errors import UserError
 from sleuth.jsonl import write_atomically
 
 MANIFEST = "manifest.json"
-SCHEMA = "sleuth.index/1"
+SCHEMA = "sleuth.index/2"
 
 
 @dataclass(slots=True)

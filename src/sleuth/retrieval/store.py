@@ -1,7 +1,8 @@
-"""The text of the passages on disk: one memory-mapped file of JSON lines, and where each line ends.
+"""The text of the passages on disk: one memory-mapped file of JSON lines, and where each line's fields begin and end.
 
-A line is written in one fixed form, ``{"id":"…","title":"…","text":"…"}``. It stays an ordinary corpus that anything
-can read, and its fields can be taken out as they stand, still escaped, which is what a server puts into its answers.
+A line is written in one fixed form, ``{"id":"…","contents":"\\"title\\"\\ntext"}``, Search-R1's. It stays an ordinary
+corpus that anything can read, and it or its fields can be taken out as they stand, still escaped, which is what a
+server puts into its answers.
 """
 
 from __future__ import annotations
@@ -20,13 +21,18 @@ from sleuth.errors import UserError
 from sleuth.types import Document
 
 LINES = "passages.jsonl"
-ENDS = "passages.ends"
+PLACES = "passages.places"
+"""Three positions in the file of lines for each passage: where its title and its text begin, and where its line ends.
+Before the first passage there are three zeros, so that a line begins where the one before it ends."""
+
 _IDS, _TITLES = "passages.ids", "passages.titles"
-BEFORE_ID, BEFORE_TITLE, BEFORE_TEXT, _TAIL = b'{"id":"', b'","title":"', b'","text":"', b'"}\n'
+_BEFORE_ID, _BEFORE_TITLE, _BEFORE_TEXT, _TAIL = b'{"id":"', b'","contents":"\\"', b'\\"\\n', b'"}\n'
 """What stands around the fields in a line."""
 
+_ID, _TITLE, _TEXT, _END = map(len, (_BEFORE_ID, _BEFORE_TITLE, _BEFORE_TEXT, _TAIL))
 _BUFFER = 1 << 22
 _POSITION = np.dtype("<i8")
+_HELD = 3 << 16
 
 
 class StoreWriter:
@@ -41,31 +47,32 @@ class StoreWriter:
         self.bytes, self.count = size, count
         mode = "r+b" if count else "wb"
         self._lines = (folder / LINES).open(mode, buffering=_BUFFER)
-        self._ends = (folder / ENDS).open(mode)
-        for file, end in ((self._lines, size), (self._ends, count * _POSITION.itemsize)):
+        self._places = (folder / PLACES).open(mode)
+        self._held = array("q", () if count else (0, 0, 0))
+        for file, end in ((self._lines, size), (self._places, 3 * (count + 1) * _POSITION.itemsize if count else 0)):
             file.truncate(end)
             file.seek(end)
-        self._held = array("q")
 
     def add(self, document: Document) -> None:
-        identity, title, text = map(escaped_field, (document.id, document.title, document.text))
-        line = b"".join((BEFORE_ID, identity, BEFORE_TITLE, title, BEFORE_TEXT, text, _TAIL))
+        identity, title, text = escaped_fields(document)
+        line = line_of(identity, title, text)
         self._lines.write(line)
+        at = self.bytes + _ID + len(identity) + _TITLE
         self.bytes += len(line)
         self.count += 1
-        self._held.append(self.bytes)
-        if len(self._held) >= 1 << 16:
-            self._write_ends()
+        self._held.extend((at, at + len(title) + _TEXT, self.bytes))
+        if len(self._held) >= _HELD:
+            self._write_places()
 
     def close(self) -> None:
-        self._write_ends()
-        for file in (self._lines, self._ends):
+        self._write_places()
+        for file in (self._lines, self._places):
             file.flush()
             os.fsync(file.fileno())
             file.close()
 
-    def _write_ends(self) -> None:
-        self._ends.write(np.asarray(self._held, _POSITION).tobytes())
+    def _write_places(self) -> None:
+        self._places.write(np.asarray(self._held, _POSITION).tobytes())
         self._held = array("q")
 
 
@@ -83,39 +90,42 @@ class PassageStore:
     def __init__(self, folder: Path, count: int | None = None) -> None:
         self.folder = folder
         try:
-            ends = (
-                np.memmap(folder / ENDS, _POSITION, "r") if (folder / ENDS).stat().st_size else np.empty(0, _POSITION)
-            )
+            places = np.memmap(folder / PLACES, _POSITION, "r").view(np.ndarray)
+            places = places[: len(places) // 3 * 3].reshape(-1, 3)
             with (folder / LINES).open("rb") as file:
-                self._text: mmap.mmap | bytes = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) if len(ends) else b""
+                self._text: mmap.mmap | bytes = (
+                    mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) if len(places) > 1 else b""
+                )
         except (OSError, ValueError) as error:
             raise UserError(f"{folder}: the passages can't be read ({error}); build the index again") from None
-        count = len(ends) if count is None else count
-        self._ends = ends[:count]
-        self.bytes = int(self._ends[-1]) if count else 0
-        if len(ends) < count or len(self._text) < self.bytes:
+        count = len(places) - 1 if count is None else count
+        self._places = places[: count + 1]
+        # For each passage: where its line, its title and its text begin, and where its line ends.
+        self._windows = (
+            np.lib.stride_tricks.sliding_window_view(places.reshape(-1)[2:], 4)[::3] if count else self._places
+        )
+        self.bytes = int(self._places[-1, 2]) if count else 0
+        if len(places) <= count or len(self._text) < self.bytes:
             raise UserError(f"{folder}: the passages are cut off; build the index again")
         self._ids = _Lookup(folder / _IDS)
         self._titles = _Lookup(folder / _TITLES)
 
     def __len__(self) -> int:
-        return len(self._ends)
-
-    def line(self, row: int) -> bytes:
-        """The passage's line without its newline: a JSON object."""
-        start = self._ends.item(row - 1) if row else 0
-        return self._text[start : self._ends.item(row) - 1]
-
-    def open_lines(self, rows: Sequence[int]) -> list[bytes]:
-        """The lines of these rows without their closing brace, so that more fields can be put behind."""
-        text, end = self._text, self._ends.item
-        return [text[end(row - 1) if row else 0 : end(row) - 2] for row in rows]
+        return len(self._places) - 1
 
     def fields(self, row: int) -> tuple[bytes, bytes, bytes]:
         """Id, title and text as UTF-8 JSON strings without their quotes."""
-        line = self.line(row)
-        title, text = places(line)
-        return line[len(BEFORE_ID) : title - len(BEFORE_TITLE)], line[title : text - len(BEFORE_TEXT)], line[text:-2]
+        place, data = self._places.item, self._text
+        title, text = place(row + 1, 0), place(row + 1, 1)
+        return (
+            data[place(row, 2) + _ID : title - _TITLE],
+            data[title : text - _TEXT],
+            data[text : place(row + 1, 2) - _END],
+        )
+
+    def passages(self, rows: Sequence[int]) -> Passages:
+        """Many at once, for a tenth of what :meth:`document` takes for each."""
+        return Passages(self._text, self._windows[rows].tolist() if rows else [])
 
     def document(self, row: int, score: float | None = None) -> Document:
         identity, title, text = self.fields(row)
@@ -144,10 +154,28 @@ class PassageStore:
         return [row for row in self._titles.candidates(wanted) if self.fields(row)[1] == wanted]
 
 
-def places(line: bytes) -> tuple[int, int]:
-    """Where in a line the title and the text begin."""
-    title = line.index(BEFORE_TITLE) + len(BEFORE_TITLE)
-    return title, line.index(BEFORE_TEXT, title) + len(BEFORE_TEXT)
+class Passages:
+    """Some passages of a store, their lines and fields still escaped, each a list in the order of the rows."""
+
+    def __init__(self, data: mmap.mmap | bytes, places: list[list[int]]) -> None:
+        self._data, self._places = data, places
+
+    def lines(self) -> list[bytes]:
+        """JSON objects with ``id`` and ``contents``."""
+        data = self._data
+        return [data[start : end - 1] for start, _, _, end in self._places]
+
+    def ids(self) -> list[bytes]:
+        data = self._data
+        return [data[start + _ID : title - _TITLE] for start, title, _, _ in self._places]
+
+    def titles(self) -> list[bytes]:
+        data = self._data
+        return [data[title : text - _TEXT] for _, title, text, _ in self._places]
+
+    def texts(self) -> list[bytes]:
+        data = self._data
+        return [data[text : end - _END] for _, _, text, end in self._places]
 
 
 class _Lookup:
@@ -210,7 +238,7 @@ def without_duplicates(folder: Path, hashes: np.ndarray) -> list[tuple[str, int,
             if row not in dropped:
                 writer.add(store.document(row))
         writer.close()
-        for name in (LINES, ENDS):
+        for name in (LINES, PLACES):
             os.replace(rest / name, folder / name)
         rest.rmdir()
     return out
@@ -223,3 +251,12 @@ def _plain(field: bytes) -> str:
 def escaped_field(text: str) -> bytes:
     """``text`` as :meth:`PassageStore.fields` gives it."""
     return json.dumps(text, ensure_ascii=False)[1:-1].encode()
+
+
+def escaped_fields(document: Document) -> tuple[bytes, bytes, bytes]:
+    return escaped_field(document.id), escaped_field(document.title), escaped_field(document.text)
+
+
+def line_of(identity: bytes, title: bytes, text: bytes) -> bytes:
+    """The line of a passage, its newline included."""
+    return b"".join((_BEFORE_ID, identity, _BEFORE_TITLE, title, _BEFORE_TEXT, text, _TAIL))

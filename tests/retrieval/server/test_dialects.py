@@ -32,7 +32,7 @@ def ask(store):
 
     def send(path, body, dialect="auto"):
         asked = read_ask(path, json.dumps(body).encode(), default_k=3, limits=Limits(), dialect=dialect)
-        return asked, json.loads(asked.answer(store, HITS[: len(asked.queries)]))
+        return asked, json.loads(b"".join(asked.answer(store, HITS[: len(asked.queries)])))
 
     return send
 
@@ -58,6 +58,28 @@ def test_without_scores_there_is_still_one_list_a_query(ask, queries):
         ]
     ]
     assert answer["result"] == [documents[0][:2], [], documents[0][2:]][: len(queries)]
+
+
+@pytest.mark.parametrize("scored", [True, False])
+def test_the_dialect_search_r1_sends_what_its_own_server_does(ask, scored):
+    _, answer = ask("/retrieve", {"queries": ["a", "b", "c"], "return_scores": scored}, "search-r1")
+    documents = [{"id": d.id, "contents": c} for d, c in zip(DOCUMENTS, CONTENTS, strict=True)]
+    items = [{"document": d, "score": s} for d, s in zip(documents, [2.5, 1.25, 0.5], strict=True)]
+    found = items if scored else documents
+    assert answer == {"result": [found[:2], [], found[2:]]}
+
+
+def test_a_long_answer_comes_in_parts_and_is_whole(store):
+    rows = [{"queries": ["a"] * 700, "return_scores": True}, {"query": "a", "top_k": 3}]
+    hits = [[(n % 3, n + 0.5), ((n + 1) % 3, 0.25)] if n % 7 else [] for n in range(700)]
+    for body, found in zip(rows, (hits, [[(n % 3, 1.0) for n in range(900)]]), strict=True):
+        asked = read_ask("/retrieve", json.dumps(body).encode(), default_k=3, limits=Limits())
+        parts = asked.answer(store, found)
+        assert len(parts) > 3
+        result = json.loads(b"".join(parts))["result"]
+        assert [[(d["document"]["id"], d["score"], d["docid"]) for d in row] for row in result] == [
+            [(DOCUMENTS[row].id, score, DOCUMENTS[row].id) for row, score in row_hits] for row_hits in found
+        ]
 
 
 def test_slime_reads_bare_documents(ask):
@@ -123,7 +145,7 @@ def test_asearcher_gets_pages_or_null():
 
 def test_characters_are_sent_as_they_are(store):
     asked = read_ask("/retrieve", b'{"queries": ["a"]}', default_k=3, limits=Limits())
-    assert "Beyoncé".encode() in asked.answer(store, HITS[:1])
+    assert "Beyoncé".encode() in b"".join(asked.answer(store, HITS[:1]))
 
 
 def test_lone_surrogates_in_a_query_do_not_spoil_the_batch():
@@ -157,4 +179,4 @@ def test_what_is_wrong_is_said(body, status, says):
 
 def test_no_query_is_no_mistake(store):
     asked = read_ask("/retrieve", b'{"queries": []}', default_k=3, limits=Limits())
-    assert json.loads(asked.answer(store, [])) == {"result": []}
+    assert json.loads(b"".join(asked.answer(store, []))) == {"result": []}

@@ -92,6 +92,7 @@ class RetrievalApp:
     async def _http(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         started = time.perf_counter()
         path = scope["path"].rstrip("/") or "/"
+        body: bytes | list[bytes]
         try:
             status, body, headers = await self._answer(scope, path, receive)
         except BadRequest as error:
@@ -103,13 +104,16 @@ class RetrievalApp:
             logging.getLogger("sleuth.server").exception("a search failed")
             status, body, headers = 500, dump({"error": "the search failed; the server's log says why"}), _JSON
         self.metrics.answered(path if path in _PATHS else "other", status, time.perf_counter() - started)
-        head = [*headers, (b"content-length", str(len(body)).encode())]
+        parts = body if isinstance(body, list) else [body]
+        head = [*headers, (b"content-length", str(sum(map(len, parts))).encode())]
         await send({"type": "http.response.start", "status": status, "headers": head})
-        await send({"type": "http.response.body", "body": body})
+        for part in parts[:-1]:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": parts[-1]})
 
     async def _answer(
         self, scope: dict[str, Any], path: str, receive: Receive
-    ) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
+    ) -> tuple[int, bytes | list[bytes], list[tuple[bytes, bytes]]]:
         method = scope["method"]
         if path in ("/health", "/healthz"):
             if method not in ("GET", "HEAD"):
