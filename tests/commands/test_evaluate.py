@@ -150,9 +150,15 @@ def test_a_finished_evaluation_is_not_run_again_and_another_setting_is_refused(s
     assert sleuth(*command)[0] == 0
     assert sleuth(*command, "evaluation.batch=1")[0] == 0
     assert figures(tmp_path / "e") == before
-    code, _, error = sleuth(*command, "limits.k=2")
-    assert code == 2
-    assert "begun with k=3, now it is 2" in error
+    code, _, error = sleuth(*command)
+    assert "agent-greedy: 9 of 9 answers were there\n" in error
+    # All that is another is said at once, and before the model is loaded.
+    monkeypatch.setattr("sleuth.commands.evaluation_plan.assemble", lambda *a, **k: pytest.fail("loaded"))
+    code, out, error = sleuth(*command, "limits.k=2", "limits.max_turns=3", "evaluation.seed=4", "--grader", "robust")
+    assert (code, out, error.count("\n")) == (2, "", 1)
+    for part in ("k was 3, now it is 2", "limits.max_turns was", 'grader was "squad"', "agent-greedy.seed was 0"):
+        assert part in error
+    assert "limits.max_context" not in error
 
 
 def test_tables_viewer_and_limits_for_ci(sleuth, world, tmp_path):
@@ -265,6 +271,109 @@ def test_an_endpoint_from_the_command_line(sleuth, capitals, tmp_path, monkeypat
     assert answers["scores-rag-greedy.jsonl"]["1"]["queries"] == ["capital of France?"]
     table = (tmp_path / "e" / "table.md").read_text()
     assert "| a | 1 | rag-greedy | 1 | 1.000" in table
+
+
+def test_the_same_answers_by_other_graders(sleuth, world, tmp_path):
+    """An unanswered rollout is right by the old rule where its prompt's example is the golden answer."""
+    rows = [
+        {"id": "1", "question": "What lies here?", "golden_answers": ["Lake Victoria"], "data_source": "s"},
+        {"id": "2", "question": "What lies there?", "golden_answers": ["Rome"], "data_source": "s"},
+    ]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "c.jsonl").write_text("".join(json.dumps(row) + "\n" for row in PASSAGES))
+    asked = ["evaluation.temperature=0", "-o", "e", "--corpus", "c.jsonl", "--methods", "agent,direct"]
+    with Endpoint(lambda body: "I have no idea.") as endpoint:
+        assert sleuth("eval", "m", "q.jsonl", *asked, "--endpoint", endpoint.url)[0] == 0
+        asked_of = len(endpoint.requests)
+        scores = (tmp_path / "e" / "scores-agent-over-chat-greedy.jsonl").read_text()
+        code, out, _ = sleuth("eval", "e", "--table", "--grader", "search-r1-compat")
+        assert len(endpoint.requests) == asked_of
+    assert code == 0
+    assert "grader search-r1-compat (for comparison with old tables only)" in out
+    summary = json.loads((tmp_path / "e" / "summary.json").read_text())["systems"]
+    agent = summary["agent-over-chat-greedy"]
+    assert (agent["grader"], agent["sets"]["s"]["em"]["mean"], agent["sets"]["s"]["no_answer"]) == (
+        "search-r1-compat",
+        0.5,
+        2,
+    )
+    assert {name: scores["em"]["mean"] for name, scores in agent["by_grader"].items()} == {
+        "search-r1-compat": 0.5,
+        "squad": 0.0,
+        "robust": 0.0,
+    }
+    assert summary["direct-greedy"]["sets"]["s"]["em"]["mean"] == 0.0  # its prompt knows no answer element
+    table = (tmp_path / "e" / "table.md").read_text()
+    assert "| agent-over-chat-greedy | search-r1-compat (for comparison with old tables only) | 2 | 0.500" in table
+    assert (tmp_path / "e" / "scores-agent-over-chat-greedy.jsonl").read_text() == scores  # the folder's own grader's
+    code, _, error = sleuth("eval", "e", "--table", "--grader", "em")
+    assert (code, 'no grader "em"; there are squad, robust, search-r1-compat' in error) == (2, True)
+    code, out, _ = sleuth(
+        "eval", "--compare", "e:direct-greedy", "e:agent-over-chat-greedy", "--grader", "search-r1-compat"
+    )
+    assert (code, "grader: search-r1-compat (for comparison" in out) == (0, True)
+
+
+def test_published_figures_stand_below_with_how_they_differ(sleuth, capitals, tmp_path):
+    rows = [{**row, "data_source": "nq"} for row in QUESTIONS]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with Endpoint(lambda body: "Answer: Paris") as endpoint:
+        command = ["eval", "m", *capitals, "--endpoint", endpoint.url, "--methods", "direct"]
+        code, out, _ = sleuth(*command, "--published")
+    assert code == 0
+    assert "EM as published beside own scores" in out
+    assert "nq: 2 of 3,610 questions" in out
+    table = (tmp_path / "e" / "table.md").read_text()
+    assert "| m, direct-greedy | here | 0.500" in table
+    assert "retriever E5-base-v2, here bm25" in table
+    assert sleuth("eval", "e", "--table")[0] == 0
+    assert "as published" not in (tmp_path / "e" / "table.md").read_text()
+    rows = [{**row, "data_source": "mine"} for row in QUESTIONS]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with Endpoint(lambda body: "Answer: Paris") as endpoint:
+        command = ["eval", "m", *capitals[:-1], "own", "--endpoint", endpoint.url, "--methods", "direct"]
+        code, _, error = sleuth(*command, "--published")
+    assert (code, "no scores on a benchmark" in error) == (2, True)
+
+
+def test_a_judges_scores_stand_beside_em_with_their_agreement(sleuth, capitals, tmp_path):
+    judged = []
+
+    def reply(body):
+        if body["model"] != "judge":
+            return "Answer: the city of Paris" if "France" in body["messages"][-1]["content"] else "Answer: Rome"
+        asked = json.loads(body["messages"][1]["content"])
+        judged.append(asked["response"])
+        if len(judged) == 1:
+            return "perhaps"
+        return "CORRECT" if asked["response"] in ("the city of Paris", "Rome") else "INCORRECT"
+
+    with Endpoint(reply) as endpoint:
+        command = ["eval", "m", *capitals, "--endpoint", endpoint.url, "--methods", "direct"]
+        judge = ["--judge", "judge", "--judge-endpoint", endpoint.url, "--judge-set", "concurrency=1"]
+        code, out, error = sleuth(*command, *judge, "--judge-set", "price_in=1000")
+        assert code == 0
+        assert "no verdict on 1 answers (neither CORRECT nor INCORRECT alone); the same command asks again" in error
+        (file,) = (tmp_path / "e").glob("judge-judge-*.jsonl")
+        with file.open("ab") as cut:
+            cut.write(b'{"system": "direct-gr')  # a kill
+        code, out, error = sleuth("eval", "e", "--table", *judge)
+        assert (code, "no verdict on" in error) == (0, False)
+        assert len(judged) == 3  # the one without a verdict, and no other
+        sleuth("eval", "e", "--table", *judge)
+        assert len(judged) == 3
+    assert "Judged by judge at http://127.0.0.1" in out
+    table = (tmp_path / "e" / "table.md").read_text()
+    assert "| direct-greedy | a | 1 | 1.000 [1.000, 1.000] | 0.000 | 0.000 [0.000, 0.000] | 0.00 | 1 | 0 | 0 |" in table
+    assert "| direct-greedy | b | 1 | 1.000 [1.000, 1.000] | 1.000 | 1.000 [1.000, 1.000] |" in table
+    assert "3 messages" in table
+    first = json.loads(file.read_text().splitlines()[0])
+    assert (first["model"], first["temperature"]) == ("judge", 0.0)
+    assert first["prompt"].startswith("Decide whether")
+    assert sleuth("eval", "e", "--table")[0] == 0
+    assert "Judged by judge" in (tmp_path / "e" / "table.md").read_text()
+    code, _, error = sleuth("eval", "e", "--table", "--judge", "x")
+    assert (code, "--judge MODEL and --judge-endpoint URL go together" in error) == (2, True)
 
 
 def test_the_agents_tags_on_an_endpoint_have_a_name_of_their_own(sleuth, capitals, tmp_path):

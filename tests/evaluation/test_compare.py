@@ -79,7 +79,7 @@ def test_two_folders_are_compared_question_by_question(tmp_path):
     assert (t.n, t.a, t.b, t.difference.mean, t.mcnemar_p) == (20, 0.25, 0.5, 0.25, 2 / 32)
     assert average.difference.mean == pytest.approx((s.difference.mean + t.difference.mean) / 2)
     assert all(r.corrected_p >= r.bootstrap_p for r in results)
-    assert notes == []
+    assert notes == ["grader: squad"]
     text = comparison_sheet(results, notes).markdown()
     assert "Holm's correction for 3 tests" in text
     assert "+0.250" in text
@@ -90,9 +90,11 @@ def test_what_makes_two_incomparable_is_refused_or_said(tmp_path):
     other_k = evaluation(tmp_path / "k", right=[1], k=5)
     other_grader = evaluation(tmp_path / "g", right=[1], grader="robust")
     _, notes = compare(system_pairs(a, other_k))
-    assert notes == ["k differs: 3 and 5; a difference may come from that"]
-    with pytest.raises(UserError, match="score both alike"):
+    assert notes == ["grader: squad", "k differs: 3 and 5; a difference may come from that"]
+    with pytest.raises(UserError, match="score both alike: --grader squad"):
         compare(system_pairs(a, other_grader))
+    _, notes = compare(system_pairs(a, other_grader), grader="robust")
+    assert notes == ["grader: robust"]
 
 
 def test_systems_of_one_folder_are_named(tmp_path):

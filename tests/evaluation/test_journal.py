@@ -77,14 +77,29 @@ def test_systems_may_join_and_nothing_else_may_change(tmp_path):
     folder.begin({**SETTINGS, "systems": {"direct-greedy": {"temperature": 0.0, "samples": 1}}})
     assert folder.systems == ["rag-greedy", "direct-greedy"]
     for changed, said in (
-        ({"model": "n"}, 'begun with model="m", now it is "n"'),
-        ({"limits": {"k": 5, "max_turns": 4}}, "begun with limits.k=3, now it is 5"),
-        ({"systems": {"rag-greedy": {"temperature": 0.5, "samples": 1}}}, "rag-greedy.temperature=0.0, now it is 0.5"),
+        ({"model": "n"}, 'begun with other settings: model was "m", now it is "n"; set them'),
+        ({"limits": {"k": 5, "max_turns": 4}}, "limits.k was 3, now it is 5"),
+        (
+            {"systems": {"rag-greedy": {"temperature": 0.5, "samples": 1}}},
+            "rag-greedy.temperature was 0.0, now it is 0.5",
+        ),
     ):
         with pytest.raises(UserError) as refused:
             folder.begin({**SETTINGS, **changed})
         assert said in str(refused.value)
         assert "another folder with -o" in str(refused.value)
+
+
+def test_all_changes_are_named_at_once_and_a_part_of_the_settings_can_be_checked(tmp_path):
+    folder = EvaluationFolder(tmp_path / "e")
+    folder.begin({**SETTINGS, "corpus": "a" * 64})
+    folder.check({"model": "m", "limits": {"k": 3}, "systems": {"rag-greedy": {"samples": 1}}}, partly=True)
+    with pytest.raises(UserError) as refused:
+        folder.check({"model": "n", "limits": {"k": 5}, "grader": "robust"}, partly=True)
+    assert 'model was "m", now it is "n"; limits.k was 3, now it is 5; grader was' in str(refused.value)
+    assert "--table --grader NAME" in str(refused.value)
+    with pytest.raises(UserError, match="corpus was SHA-256 aaaaaaaaaaaa…, now it is SHA-256 bbbbbbbbbbbb…;"):
+        folder.check({**SETTINGS, "corpus": "b" * 64})
 
 
 def test_one_process_writes_at_a_time(tmp_path):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sleuth.cli.app import app
 from sleuth.cli.arguments import CorpusOption, JsonOption, Policy, RecipeOption
 from sleuth.errors import UserError
+
+if TYPE_CHECKING:
+    from sleuth.commands.judge import JudgeChoice
 
 
 @app.command(name="eval")
@@ -48,6 +51,32 @@ def evaluate(
         bool, typer.Option("--compare", help="Run nothing: two folders (or FOLDER:SYSTEM), question by question.")
     ] = False,
     metric: Annotated[str, typer.Option("--metric", help="em, f1 or cover_em, of --table and --compare.")] = "em",
+    grader: Annotated[
+        str | None,
+        typer.Option(
+            "--grader",
+            metavar="NAME",
+            help="squad, robust, or search-r1-compat to compare with old tables; with --table and --compare the "
+            "answers that are there are graded again.",
+        ),
+    ] = None,
+    judge: Annotated[
+        str | None,
+        typer.Option("--judge", metavar="MODEL", help="This model judges the answers too, at --judge-endpoint."),
+    ] = None,
+    judge_endpoint: Annotated[
+        str | None, typer.Option("--judge-endpoint", metavar="URL", help="(judge) OpenAI-compatible, with its /v1.")
+    ] = None,
+    judge_prompt: Annotated[
+        Path | None, typer.Option("--judge-prompt", metavar="FILE", help="(judge) Another instruction.")
+    ] = None,
+    judge_set: Annotated[
+        list[str] | None,
+        typer.Option("--judge-set", metavar="FIELD=VALUE", help="(judge) Of the endpoint, such as concurrency=8."),
+    ] = None,
+    published: Annotated[
+        bool, typer.Option("--published", help="What others print of these sets, and how their set-up differs.")
+    ] = False,
     fail_below: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,14 +90,19 @@ def evaluate(
     if metric not in ("em", "f1", "cover_em"):
         raise UserError(f"--metric {metric} is not known; write em, f1 or cover_em")
     given = questions or []
+    chosen = _judge_choice(judge, judge_endpoint, judge_prompt, judge_set, "--judge-endpoint")
     if table:
         if given or compare:
             raise UserError("--table takes one folder and nothing else: sleuth eval FOLDER --table")
-        command.show_tables(Path(policy), metric=metric, fail_below=fail_below or [])
+        command.show_tables(
+            Path(policy), metric=metric, fail_below=fail_below or [], grader=grader, judge=chosen, published=published
+        )
     elif compare:
         if len(given) != 1:
             raise UserError("--compare takes two folders: sleuth eval --compare A B")
-        command.show_comparison(policy, given[0], metric=metric)
+        if chosen is not None or published:
+            raise UserError("--judge and --published go with --table or with a run, not with --compare")
+        command.show_comparison(policy, given[0], metric=metric, grader=grader)
     else:
         command.run_evaluation(
             policy,
@@ -80,7 +114,24 @@ def evaluate(
             endpoint=endpoint,
             dry_run=dry_run,
             fail_below=fail_below or [],
+            grader=grader,
+            judge=chosen,
+            published=published,
         )
+
+
+def _judge_choice(
+    model: str | None, endpoint: str | None, prompt: Path | None, settings: list[str] | None, option: str
+) -> JudgeChoice | None:
+    if (model is None) != (endpoint is None):
+        raise UserError(f"--judge MODEL and {option} URL go together")
+    if model is None or endpoint is None:
+        if prompt is not None or settings:
+            raise UserError("--judge-prompt and --judge-set belong to --judge MODEL")
+        return None
+    from sleuth.commands.judge import JudgeChoice
+
+    return JudgeChoice(model, endpoint, prompt, settings or [])
 
 
 @app.command()
@@ -139,13 +190,8 @@ def grade(
 ) -> None:
     """Grade any tool's predictions."""
     from sleuth.commands import data as command
-    from sleuth.commands.judge import JudgeChoice
 
-    if (judge is None) != (endpoint is None):
-        raise UserError("--judge MODEL and --endpoint URL go together")
-    choice = None
-    if judge is not None and endpoint is not None:
-        choice = JudgeChoice(judge, endpoint, judge_prompt, judge_set or [])
+    choice = _judge_choice(judge, endpoint, judge_prompt, judge_set, "--endpoint")
     command.grade(file, compat=compat, judge=choice, output=output, as_json=as_json)
 
 

@@ -87,7 +87,7 @@ def table(results: Sequence[Path], form: str) -> None:
     """
     sheet = results_sheet([_result(path) for path in results])
     if form == "text":
-        console().print(sheet.rich())
+        sheet.print(console())
     else:
         print({"markdown": sheet.markdown, "latex": sheet.latex, "html": sheet.html}[form](), end="")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sleuth.agent.episode import Limits
-from sleuth.assembly import assemble, build_agent, build_sampler, gather
+from sleuth.assembly import Material, assemble, build_agent, build_retriever, build_sampler, check_parts_of_corpus
 from sleuth.commands.policy import Policy
 from sleuth.data.benchmarks.sealed import CANARY
 from sleuth.errors import UserError
@@ -21,7 +21,7 @@ from sleuth.evaluation.methods.method import Budget, Method
 from sleuth.evaluation.rehearsal import Rehearsal, rehearse
 from sleuth.evaluation.run import SystemRun
 from sleuth.evaluation.systems import AgentSystem, EndpointMethod, LocalMethod, System
-from sleuth.question_sets import limited
+from sleuth.question_sets import QuestionSets, limited, question_sets, world_files
 from sleuth.recipes.schema import Recipe
 from sleuth.types import Question, Retriever, Sampler, SampleRequest, SamplingParams, StopRule
 
@@ -66,36 +66,13 @@ class Plan:
 
     def settings(self) -> dict[str, Any]:
         """All that a figure depends on. A batch, a rate limit or a number of tries is not in it."""
-        recipe, endpoint = self.recipe, self.recipe.evaluation.endpoint
-        retriever = recipe.retriever
-        limits = recipe.limits if self.parts is None else self.parts.limits
-        if endpoint is not None:
-            model: dict[str, Any] = {
-                "model": endpoint.model,
-                "weights": None,
-                "endpoint": {"url": endpoint.url, "extra": endpoint.extra},
-            }
-        else:
-            precision = recipe.model_settings
-            model = {
-                "model": recipe.model,
-                "weights": _fingerprint(recipe),
-                "precision": {"dtype": precision.dtype, "mixed": precision.mixed_precision},
-            }
+        limits = self.recipe.limits if self.parts is None else self.parts.limits
         return {
-            "schema": SCHEMA,
-            **model,
+            **recipe_settings(self.recipe, self.budget),
             **question_settings(self.questions),
-            "k": recipe.limits.k,
             "limits": limits.model_dump(),
-            "passage_words": self.budget.passage_words,
-            "answer_tokens": self.budget.answer_tokens,
-            "retriever": {"kind": retriever.kind, "settings": retriever.settings},
             "corpus": self.corpus_hash,
             "sealed": any(CANARY in question.extra for question in self.questions),
-            "grader": getattr(recipe.reward, "grader", "squad"),
-            "comparable": recipe.data.comparable,
-            **({} if endpoint is None else {"prices": {"in": endpoint.price_in, "out": endpoint.price_out}}),
             "systems": {run.name: run.settings() for run in self.runs()},
         }
 
@@ -119,18 +96,52 @@ class Plan:
         return LocalMethod(_method(method, self.recipe), self.budget, local, self.retriever, batch)
 
 
-def plan_evaluation(policy: Policy, folder: Path, *, say: Callable[[str], None]) -> Plan:
-    """Load what is needed.
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What is known of an evaluation before a corpus, an index or a model is loaded.
+
+    Attributes:
+        names: of the methods. ``files``: of the recipe's world, if it has one. ``sets``: with the test set alone.
+        questions: those of it that are answered.
+    """
+
+    names: list[str]
+    budget: Budget
+    files: Any
+    sets: QuestionSets
+    questions: list[Question]
+
+    def settings(self, recipe: Recipe) -> dict[str, Any]:
+        """The part of :meth:`Plan.settings` that is known by now."""
+        limits = recipe.limits.model_dump()
+        del limits["max_context"]  # the model has a say in it
+        ways_ = {
+            f"{name}-{way}": {
+                "temperature": temperature,
+                "top_p": recipe.sampling.top_p,
+                "top_k": recipe.sampling.top_k,
+                "seed": recipe.evaluation.seed,
+                "samples": samples,
+            }
+            for name in self.names
+            for way, temperature, samples in ways(recipe)
+        }
+        settings = {**recipe_settings(recipe, self.budget), **question_settings(self.questions)}
+        return {**settings, "limits": limits, "systems": ways_}
+
+
+def outline_evaluation(policy: Policy, folder: Path, *, say: Callable[[str], None]) -> Outline:
+    """Read the questions, and no more.
 
     Args:
         folder: of the evaluation, for a world's files where the policy has no folder of its own.
 
     Raises:
-        UserError: an unknown method, no questions, or a part that can't be built.
+        UserError: an unknown method, or no questions.
     """
     recipe = policy.recipe
-    endpoint = recipe.evaluation.endpoint
-    names = [_known(name, on_endpoint=endpoint is not None) for name in dict.fromkeys(recipe.evaluation.methods)]
+    on_endpoint = recipe.evaluation.endpoint is not None
+    names = [_known(name, on_endpoint=on_endpoint) for name in dict.fromkeys(recipe.evaluation.methods)]
     if not names:
         raise UserError(f"no method to evaluate; --methods takes {', '.join([AGENT, *METHODS])}")
     limits = recipe.limits
@@ -141,23 +152,62 @@ def plan_evaluation(policy: Policy, folder: Path, *, say: Callable[[str], None])
         answer_tokens=min(limits.max_turn_tokens, recipe.evaluation.answer_tokens),
         passage_words=recipe.evaluation.passage_words,
     )
-    home = policy.folder or folder
-    parts: Parts | None = None
-    sampler: Sampler | None = None
-    if endpoint is None:
-        parts = assemble(recipe, home, splits=["test"], say=say)
-        questions, retriever, corpus_hash = parts.test, parts.retriever, parts.corpus_hash
-    else:
-        material = gather(recipe, home, splits=["test"], say=say)
-        questions, retriever, corpus_hash = material.questions.test, material.retriever, material.corpus_hash
+    files = world_files(recipe, policy.folder or folder)
+    sets = question_sets(recipe, files, splits=["test"], say=say)
+    questions = sets.test
     if recipe.evaluation.limit is not None:
         questions = limited(questions, recipe.evaluation.limit, recipe.evaluation.seed)
     if not questions:
         raise UserError("no questions to answer; name a question file behind the model")
-    if parts is not None:
+    return Outline(names, budget, files, sets, questions)
+
+
+def plan_evaluation(policy: Policy, folder: Path, outline: Outline, *, say: Callable[[str], None]) -> Plan:
+    """Load what is needed.
+
+    Raises:
+        UserError: a part that can't be built.
+    """
+    recipe = policy.recipe
+    retriever, corpus_hash = build_retriever(recipe, outline.files)
+    check_parts_of_corpus(retriever, outline.sets.test)
+    parts: Parts | None = None
+    sampler: Sampler | None = None
+    if recipe.evaluation.endpoint is None:
+        material = Material(outline.sets, retriever, corpus_hash)
+        parts = assemble(recipe, policy.folder or folder, splits=["test"], say=say, material=material)
         sampler = build_sampler(recipe, parts.model)
-    rehearsals = {name: _rehearsal(name, recipe, budget, parts) for name in names}
-    return Plan(recipe, questions, retriever, corpus_hash, budget, parts, sampler, rehearsals)
+    rehearsals = {name: _rehearsal(name, recipe, outline.budget, parts) for name in outline.names}
+    return Plan(recipe, outline.questions, retriever, corpus_hash, outline.budget, parts, sampler, rehearsals)
+
+
+def recipe_settings(recipe: Recipe, budget: Budget) -> dict[str, Any]:
+    """All that a figure depends on and a recipe alone tells."""
+    endpoint, retriever = recipe.evaluation.endpoint, recipe.retriever
+    if endpoint is not None:
+        model: dict[str, Any] = {
+            "model": endpoint.model,
+            "weights": None,
+            "endpoint": {"url": endpoint.url, "extra": endpoint.extra},
+        }
+    else:
+        precision = recipe.model_settings
+        model = {
+            "model": recipe.model,
+            "weights": _fingerprint(recipe),
+            "precision": {"dtype": precision.dtype, "mixed": precision.mixed_precision},
+        }
+    return {
+        "schema": SCHEMA,
+        **model,
+        "k": recipe.limits.k,
+        "passage_words": budget.passage_words,
+        "answer_tokens": budget.answer_tokens,
+        "retriever": {"kind": retriever.kind, "settings": retriever.settings},
+        "grader": recipe.evaluation.grader or getattr(recipe.reward, "grader", "squad"),
+        "comparable": recipe.data.comparable,
+        **({} if endpoint is None else {"prices": {"in": endpoint.price_in, "out": endpoint.price_out}}),
+    }
 
 
 def ways(recipe: Recipe) -> list[tuple[str, float, int]]:

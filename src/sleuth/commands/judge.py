@@ -1,8 +1,9 @@
-"""A language model's verdicts on graded rows, for `sleuth grade --judge`."""
+"""A language model's verdicts: on rows for `sleuth grade --judge`, on answers for `sleuth eval --judge`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,16 @@ from typing import Any
 from pydantic import ValidationError
 
 from sleuth.errors import UserError
+from sleuth.evaluation.folder import EvaluationFolder
 from sleuth.evaluation.judge import PROMPT, Agreement, Judge, ToJudge, agreement
+from sleuth.evaluation.judged import JudgeFile, judge_answers
 from sleuth.evaluation.statistics import Interval
 from sleuth.recipes.yaml_text import YamlError, parse_yaml
 from sleuth.rewards.answers import golden_answers
 from sleuth.rewards.graders import GRADERS
 from sleuth.samplers.openai_compatible import EndpointSettings, OpenAIWriter
+
+Bar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,40 @@ class Judged:
 
     lines: list[str]
     record: dict[str, Any]
+
+
+def judge_systems(
+    systems: Sequence[tuple[str, EvaluationFolder]], choice: JudgeChoice, bar: Bar, say: Callable[[str], None]
+) -> None:
+    """Ask about every answer of these systems that this judge hasn't judged yet; the verdicts go to their folders.
+
+    Args:
+        systems: name and folder of each. ``bar``: makes a progress bar of a name and a total.
+
+    Raises:
+        UserError: a wrong setting, an endpoint that refuses for good.
+    """
+    settings = _endpoint(choice)
+    writer = OpenAIWriter(settings)
+    judge = Judge(writer, choice.model, _prompt(choice))
+    before = {"messages": 0, "tokens_in": 0, "tokens_out": 0}
+
+    def used() -> dict[str, float]:
+        now = {name: getattr(writer.tally, name) for name in before}
+        spent: dict[str, float] = {name: now[name] - before[name] for name in before}
+        before.update(now)
+        cost = settings.cost(int(spent["tokens_in"]), int(spent["tokens_out"]))
+        return spent if cost is None else {**spent, "cost": cost}
+
+    for name, folder in systems:
+        file = JudgeFile.of(folder, judge, settings.url)
+        answers = sum(not trajectory.failed for trajectory in folder.journal(name).trajectories())
+        with bar(f"judge {name}", answers) as progress:
+            judge_answers(folder, name, judge, file, used=used, progress=progress)
+        open_ = sum(v.correct is None for (system, _, _), v in file.verdicts.items() if system == name)
+        if open_:
+            problem = next(v.problem for v in file.verdicts.values() if v.correct is None)
+            say(f"{name}: no verdict on {open_} answers ({problem}); the same command asks again")
 
 
 def ask_judge(path: str, rows: list[dict[str, Any]], choice: JudgeChoice) -> Judged:

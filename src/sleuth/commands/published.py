@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sleuth.commands.terminal import console
 from sleuth.data.benchmarks import find_benchmark
@@ -14,6 +13,9 @@ from sleuth.errors import UserError
 from sleuth.evaluation.published import Figure, figures, flags, sources
 from sleuth.evaluation.published.beside import Own, published_sheet
 from sleuth.evaluation.sheet import Sheet
+
+if TYPE_CHECKING:
+    from sleuth.evaluation.tables import SystemScores
 
 _METRICS = ("em", "f1", "accuracy")
 
@@ -58,9 +60,7 @@ def published(
     out = console()
     for table in tables:
         if form == "text":
-            out.print(replace(table, notes=()).rich())
-            for note in table.notes:
-                out.print(note)
+            table.print(out)
             out.print()
         else:
             print({"markdown": table.markdown, "latex": table.latex, "html": table.html}[form]())
@@ -76,23 +76,48 @@ def _tables(kept: Sequence[Figure], names: Sequence[str], metric: str | None, be
     return tables
 
 
+def beside_sheets(folder: Path, systems: Sequence[SystemScores]) -> list[Sheet]:
+    """Published figures of the sets that ``systems`` have, below their own; a table of EM and one of F1.
+
+    Raises:
+        UserError: none of the sets is a benchmark that others print figures of.
+    """
+    tables = []
+    for metric in ("em", "f1"):
+        owns = own_of(folder, systems, metric)
+        names = {name for own in owns for name in own.values}
+        rows = [row for row in figures() if row.metric == metric and names & set(row.values)]
+        if rows:
+            tables.append(published_sheet(rows, owns))
+    if not tables:
+        raise UserError(f"{folder}: no figure is published of its sets; leave out --published")
+    return tables
+
+
 def own_scores(folder: Path, metric: str) -> list[Own]:
     """Every system of the evaluations in ``folder``.
 
     Raises:
         UserError: there is none, or none on a benchmark.
     """
-    from sleuth.data.benchmarks import is_benchmark
-    from sleuth.evaluation.table import AVERAGE
     from sleuth.evaluation.tables import evaluation_folders, read_systems
 
+    return own_of(folder, read_systems(evaluation_folders(folder)), metric)
+
+
+def own_of(folder: Path, systems: Sequence[SystemScores], metric: str) -> list[Own]:
+    """The same of systems that are read already."""
+    from sleuth.data.benchmarks import is_benchmark
+    from sleuth.evaluation.table import AVERAGE
+    from sleuth.evaluation.tables import grader_label
+
     owns = []
-    for system in read_systems(evaluation_folders(folder)):
+    for system in systems:
         settings = system.settings
         lines = [line for line in system.lines if line.name != AVERAGE and is_benchmark(line.name)]
         corpus = settings.get("corpus")
         setup = {
-            "grader": settings["grader"],
+            "grader": grader_label(system),
             "k": settings["k"],
             "retriever": settings["retriever"]["kind"],
             "corpus": f"SHA-256 {corpus[:12]}…" if isinstance(corpus, str) and corpus else None,

@@ -24,8 +24,8 @@ from sleuth.evaluation.statistics import (
     paired_difference,
 )
 from sleuth.evaluation.table import AVERAGE, by_question
+from sleuth.rewards.search_r1_compat import evaluation_grader
 
-_MUST_AGREE = ("grader",)
 _SHOULD_AGREE = ("k", "corpus", "retriever", "limits")
 
 
@@ -76,9 +76,14 @@ def system_pairs(a: str, b: str) -> list[tuple[tuple[EvaluationFolder, str], tup
 
 
 def compare(
-    pairs: Sequence[tuple[tuple[EvaluationFolder, str], tuple[EvaluationFolder, str]]], metric: str = "em"
+    pairs: Sequence[tuple[tuple[EvaluationFolder, str], tuple[EvaluationFolder, str]]],
+    metric: str = "em",
+    grader: str | None = None,
 ) -> tuple[list[Paired], list[str]]:
     """Every pair on every set that both have, with Holm's correction over all; and notes on what isn't equal.
+
+    Args:
+        grader: score both by this one; default: their own, which must be the same.
 
     Raises:
         UserError: other graders, or no question in common.
@@ -87,9 +92,12 @@ def compare(
     notes: list[str] = []
     for (folder_a, a), (folder_b, b) in pairs:
         one, other = folder_a.settings, folder_b.settings
-        for key in _MUST_AGREE:
-            if one[key] != other[key]:
-                raise UserError(f"{folder_a.path} has {key} {one[key]}, {folder_b.path} {other[key]}; score both alike")
+        if grader is None and one["grader"] != other["grader"]:
+            raise UserError(
+                f"{folder_a.path} has grader {one['grader']}, {folder_b.path} {other['grader']}; score both alike: "
+                f"--grader {one['grader']}"
+            )
+        notes.append(f"grader: {evaluation_grader(grader or one['grader']).label}")
         notes += [
             f"{key} differs: {_short(one.get(key))} and {_short(other.get(key))}; a difference may come from that"
             for key in _SHOULD_AGREE
@@ -98,7 +106,7 @@ def compare(
         label = (
             f"{a} → {b}" if folder_a.path == folder_b.path else f"{folder_a.path.name} {a} → {folder_b.path.name} {b}"
         )
-        results += _compare(label, folder_a.scores(a), folder_b.scores(b), metric)
+        results += _compare(label, folder_a.scores(a, grader), folder_b.scores(b, grader), metric)
     if not results:
         raise UserError("the two have no answered question in common; evaluate both on the same sets")
     corrected = holm([r.bootstrap_p for r in results])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from sleuth.errors import UserError
 from sleuth.evaluation.journal import Journal
 from sleuth.evaluation.score import Score, score_one, score_row
 from sleuth.jsonl import read_jsonl, write_atomically, write_jsonl
-from sleuth.rewards.graders import GRADERS
+from sleuth.rewards.search_r1_compat import evaluation_grader
 from sleuth.types import Question
 
 SETTINGS = "evaluation.json"
@@ -65,21 +66,38 @@ class EvaluationFolder:
         """Names, in the order that they were asked for."""
         return list(self.settings["systems"])
 
+    @property
+    def begun(self) -> bool:
+        """Whether there are settings here that a call must keep to."""
+        return (self.path / SETTINGS).is_file()
+
+    def check(self, settings: Mapping[str, Any], *, partly: bool = False) -> None:
+        """Make sure that ``settings`` are those that the folder was begun with; systems may join.
+
+        Args:
+            partly: not all settings are known yet; those that are missing, at any depth, aren't compared.
+
+        Raises:
+            UserError: names every setting that is another.
+        """
+        found = list(_differences(self.settings, settings, partly))
+        if found:
+            named = "; ".join(f"{key} was {_short(old)}, now it is {_short(new)}" for key, old, new in found)
+            again = " (another grader alone: sleuth eval FOLDER --table --grader NAME)" if "grader was" in named else ""
+            raise UserError(
+                f"{self.path} was begun with other settings: {named}; set them as before to go on, or name another "
+                f"folder with -o{again}"
+            )
+
     def begin(self, settings: Mapping[str, Any]) -> None:
         """Write the settings, or make sure that they are those of before; systems may join.
 
         Raises:
-            UserError: names the first setting that is another.
+            UserError: names every setting that is another.
         """
-        if (self.path / SETTINGS).is_file():
-            before = self.settings
-            if (other := _first_difference(before, settings)) is not None:
-                key, old, new = other
-                raise UserError(
-                    f"{self.path} was begun with {key}={_short(old)}, now it is {_short(new)}; "
-                    f"set it as before to go on, or name another folder with -o"
-                )
-            settings = {**settings, "systems": {**before["systems"], **settings["systems"]}}
+        if self.begun:
+            self.check(settings)
+            settings = {**settings, "systems": {**self.settings["systems"], **settings["systems"]}}
         with write_atomically(self.path / SETTINGS) as out:
             out.write((json.dumps(settings, indent=2, ensure_ascii=False) + "\n").encode())
 
@@ -111,16 +129,29 @@ class EvaluationFolder:
         file = self.path / _RETRIEVAL
         return {row["id"]: row["recall"] for _, row in read_jsonl(file)} if file.is_file() else None
 
-    def scores(self, system: str) -> list[Score]:
-        """Of the answers so far, in the order of their ids."""
-        grader = GRADERS[self.settings["grader"]]
+    def scores(self, system: str, grader: str | None = None) -> list[Score]:
+        """Of the answers so far, in the order of their ids; ``grader``: default the folder's own."""
+        name = grader or self.settings["grader"]
+        return self.scores_by(system, [name])[name]
+
+    def scores_by(self, system: str, graders: Sequence[str]) -> dict[str, list[Score]]:
+        """:meth:`scores` by each of several graders, in one reading of the answers.
+
+        Raises:
+            UserError: no grader has that name.
+        """
+        known = {name: evaluation_grader(name) for name in graders}
         recall = self.recall() or {}
-        scores = [score_one(trajectory, grader) for trajectory in self.journal(system).trajectories()]
-        return sorted((replace(s, recall=recall.get(s.question)) for s in scores), key=lambda s: s.id)
+        found: dict[str, list[Score]] = {name: [] for name in known}
+        for trajectory in self.journal(system).trajectories():
+            for name, one in known.items():
+                score = score_one(trajectory, one)
+                found[name].append(replace(score, recall=recall.get(score.question)))
+        return {name: sorted(scores, key=lambda s: s.id) for name, scores in found.items()}
 
     def write_scores(self, system: str) -> None:
-        """The scores file, anew from the answers."""
-        grader = GRADERS[self.settings["grader"]]
+        """The scores file, anew from the answers, by the folder's own grader."""
+        grader = evaluation_grader(self.settings["grader"])
         recall = self.recall() or {}
 
         def rows() -> Iterator[dict[str, Any]]:
@@ -145,26 +176,26 @@ def question_settings(questions: Sequence[Question]) -> dict[str, Any]:
     return {"sets": dict(sorted(sets.items())), "questions": digest}
 
 
-def _first_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
-    for key in dict.fromkeys([*now, *before]):
-        old, new = before.get(key), now.get(key)
-        if key in _GROWS or old == new:
-            continue
-        if isinstance(old, dict) and isinstance(new, dict):
-            inner = _first_difference(old, new)
-            if inner is not None:
-                return f"{key}.{inner[0]}", inner[1], inner[2]
-            continue
-        return key, old, new
-    for name, old in before.get("systems", {}).items():
-        new = now.get("systems", {}).get(name, old)
-        if old != new:
-            inner = _first_difference(old, new)
-            if inner is not None:
-                return f"{name}.{inner[0]}", inner[1], inner[2]
-    return None
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any], partly: bool) -> Iterator[tuple[str, Any, Any]]:
+    """(dotted name, old, new) of every setting that is another; of systems only those that both have."""
+    for key in now if partly else dict.fromkeys([*now, *before]):
+        if key not in _GROWS:
+            yield from _compared(key, before.get(key), now.get(key), partly)
+    for name, new in now.get("systems", {}).items():
+        if name in before.get("systems", {}):
+            yield from _compared(name, before["systems"][name], new, partly)
+
+
+def _compared(name: str, old: Any, new: Any, partly: bool) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in new if partly else dict.fromkeys([*new, *old]):
+            yield from _compared(f"{name}.{key}", old.get(key), new.get(key), partly)
+    elif old != new:
+        yield name, old, new
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value):
+        return f"SHA-256 {value[:12]}…"
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:59]}…"

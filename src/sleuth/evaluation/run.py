@@ -59,6 +59,7 @@ def run_system(
     *,
     reward: Callable[[list[Trajectory]], None],
     progress: Callable[[int], None],
+    there: Callable[[int, int], None],
     max_failed_share: float,
 ) -> None:
     """Get every answer that isn't there yet, or that failed before.
@@ -66,6 +67,7 @@ def run_system(
     Args:
         reward: fills the rewards of finished trajectories, for viewers.
         progress: told how many more answers there are, the ones of earlier calls first.
+        there: told once how many answers were there already, of how many.
 
     Raises:
         RunFailed: more than ``max_failed_share`` of the answers failed.
@@ -74,6 +76,7 @@ def run_system(
     answered = journal.open()
     tasks = run.tasks(questions)
     todo = [task for task in tasks if task.id not in answered]
+    there(len(tasks) - len(todo), len(tasks))
     progress(len(tasks) - len(todo))
     finished = failed = 0
     whole = False

@@ -10,7 +10,8 @@ from sleuth.agent.agent import SearchAgent
 from sleuth.data.benchmarks.sealed import sealed_row
 from sleuth.evaluation.recall import Evidence, evidence_kind, recall
 from sleuth.evaluation.systems import usage_of
-from sleuth.rewards.graders import GRADERS, Grader
+from sleuth.rewards.graders import Grader
+from sleuth.rewards.search_r1_compat import SEARCH_R1_COMPAT, compat_prediction, evaluation_grader
 from sleuth.seeds import derive_seed
 from sleuth.types import Question, SamplingParams, Status, Trajectory
 
@@ -88,16 +89,18 @@ def score(trajectories: Iterable[Trajectory], grader: Grader | str = "squad") ->
     """Grade trajectories, in their order.
 
     Raises:
+        UserError: no grader has that name.
         RuntimeError: an exact match whose F1 isn't 1, which no grader may give.
     """
-    grader = GRADERS[grader] if isinstance(grader, str) else grader
+    grader = evaluation_grader(grader) if isinstance(grader, str) else grader
     return [score_one(trajectory, grader) for trajectory in trajectories]
 
 
 def score_one(trajectory: Trajectory, grader: Grader) -> Score:
     """As :func:`score`."""
     t = trajectory
-    grade = None if t.failed else grader.grade(t.answer, t.golden_answers)
+    answer = compat_prediction(t) if grader is SEARCH_R1_COMPAT else t.answer
+    grade = None if t.failed else grader.grade(answer, t.golden_answers)
     if grade is not None and grade.em > grade.f1:
         raise RuntimeError(f"{t.id}: the grader {grader.name} gives EM {grade.em} and F1 {grade.f1}")
     documents = [document for span in t.spans for document in span.documents]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 _LATEX = {
@@ -79,8 +80,16 @@ class Sheet:
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         return f"<section><h2>{html.escape(self.title)}</h2>{table}{notes}</section>\n"
 
+    def print(self, out: Console) -> None:
+        """To a terminal: title and notes are lines of their own, whatever the table's width."""
+        if self.title:
+            out.print(f"\n{self.title}", style="italic")
+        out.print(replace(self, title="", notes=()).rich())
+        for note in self.notes:
+            out.print(note)
+
     def rich(self) -> Table:
-        """For the terminal."""
+        """For the terminal, as wide as the table is; :meth:`print` where it may be narrow."""
         from rich import box
         from rich.table import Table
 

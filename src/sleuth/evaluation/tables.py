@@ -13,8 +13,10 @@ from sleuth.errors import UserError
 from sleuth.evaluation.folder import SETTINGS, EvaluationFolder
 from sleuth.evaluation.score import Score
 from sleuth.evaluation.sheet import Sheet
-from sleuth.evaluation.table import AVERAGE, SetScores, evidence_cell, scores_sheet, shown, summarise
+from sleuth.evaluation.table import AVERAGE, METRICS, SetScores, evidence_cell, scores_sheet, shown, summarise
 from sleuth.jsonl import write_atomically
+from sleuth.rewards.graders import GRADERS
+from sleuth.rewards.search_r1_compat import evaluation_grader
 
 _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;margin:2rem;color:#1b1f24;background:#fff}"
@@ -31,7 +33,9 @@ class SystemScores:
 
     Attributes:
         label: its name, behind the model's where several models stand side by side.
+        settings: the folder's; their ``grader`` is the one of these scores.
         lines: a data source each, and the average of several.
+        by_grader: the last of such lines by every grader that was asked for.
     """
 
     label: str
@@ -40,6 +44,7 @@ class SystemScores:
     settings: dict[str, Any]
     scores: list[Score]
     lines: list[SetScores]
+    by_grader: dict[str, SetScores]
 
 
 def evaluation_folders(path: Path) -> list[EvaluationFolder]:
@@ -58,17 +63,23 @@ def evaluation_folders(path: Path) -> list[EvaluationFolder]:
     return [EvaluationFolder(p) for p in inside]
 
 
-def read_systems(folders: Sequence[EvaluationFolder], seed: int = 0) -> list[SystemScores]:
-    """Every system of every folder, whatever part of it is there yet."""
+def read_systems(folders: Sequence[EvaluationFolder], seed: int = 0, grader: str | None = None) -> list[SystemScores]:
+    """Every system of every folder, whatever part of it is there yet.
+
+    Args:
+        grader: score by this one; default: each folder's own.
+    """
     found = []
     for folder in folders:
         settings = folder.settings
+        main = settings["grader"] = grader or settings["grader"]
         for name, system in settings["systems"].items():
-            scores = folder.scores(name)
+            by_grader = folder.scores_by(name, list(dict.fromkeys([main, *GRADERS])))
             expected = {source: n * system["samples"] for source, n in settings["sets"].items()}
             label = name if len(folders) == 1 else f"{folder.path.name} {name}"
-            lines = summarise(scores, seed=seed, expected=expected)
-            found.append(SystemScores(label, name, folder, settings, scores, lines))
+            lines = {g: summarise(scores, seed=seed, expected=expected) for g, scores in by_grader.items()}
+            totals = {g: of[-1] for g, of in lines.items()}
+            found.append(SystemScores(label, name, folder, settings, by_grader[main], lines[main], totals))
     return found
 
 
@@ -84,9 +95,9 @@ def matrix_sheet(systems: Sequence[SystemScores], metric: str = "em") -> Sheet:
         cells = [_cell(lines.get(name), metric) for name in names]
         rows.append([system.label, *cells, *([_average_cell(lines.get(AVERAGE), metric)] if several else [])])
     title = {"em": "EM", "f1": "F1", "cover_em": "cover-EM"}[metric]
-    grader = systems[0].settings["grader"] if systems else ""
+    graders = list(dict.fromkeys(grader_label(system) for system in systems))
     return Sheet(
-        f"{title}; grader {grader}; 95 % bootstrap intervals",
+        f"{title}; grader {' / '.join(graders)}; 95 % bootstrap intervals",
         ["", *names, *([AVERAGE] if several else [])],
         rows,
         notes=(f"recall@{k}: of the evidence in the passages for the question itself, by what stands behind it.",),
@@ -114,6 +125,19 @@ def outcome_sheet(systems: Sequence[SystemScores]) -> Sheet:
     return Sheet("What became of the answers", header, rows, notes=(note,))
 
 
+def graders_sheet(systems: Sequence[SystemScores]) -> Sheet | None:
+    """The same answers by every grader, over all sets; None before the first answer."""
+    rows = [
+        [system.label, evaluation_grader(name).label, f"{line.n:,}", *(shown(line.metrics[m]) for m in METRICS)]
+        for system in systems
+        for name, line in system.by_grader.items()
+        if line.n
+    ]
+    note = "The same answers each time; every set weighs the same."
+    header = ["system", "grader", "n", "EM", "F1", "cover-EM"]
+    return Sheet("By grader", header, rows, left=2, notes=(note,)) if rows else None
+
+
 def breakdown_sheet(systems: Sequence[SystemScores], by: str) -> Sheet | None:
     """EM by ``hops`` or ``type`` of the question; None where no question has it."""
     rows = []
@@ -138,12 +162,19 @@ def sheets(systems: Sequence[SystemScores], metric: str = "em") -> list[Sheet]:
         comparable = system.settings.get("comparable", True)
         one = scores_sheet(system.lines, title=_title(system), comparable=comparable, k=system.settings["k"])
         made.append(replace(one, notes=(*one.notes, *system.settings.get("notes", []))))
-    return [*made, *(sheet for by in ("hops", "type") if (sheet := breakdown_sheet(systems, by)) is not None)]
+    more = [graders_sheet(systems), *(breakdown_sheet(systems, by) for by in ("hops", "type"))]
+    return [*made, *(sheet for sheet in more if sheet is not None)]
 
 
-def write_tables(folder: Path, systems: Sequence[SystemScores], metric: str = "em") -> list[Sheet]:
-    """``table.md``, ``table.tex``, ``table.html`` and ``summary.json`` in ``folder``; returns the tables."""
-    made = sheets(systems, metric)
+def write_tables(
+    folder: Path, systems: Sequence[SystemScores], metric: str = "em", more: Sequence[Sheet] = ()
+) -> list[Sheet]:
+    """``table.md``, ``table.tex``, ``table.html`` and ``summary.json`` in ``folder``; returns the tables.
+
+    Args:
+        more: further tables, behind all others.
+    """
+    made = [*sheets(systems, metric), *more]
     _write(folder / "table.md", "\n".join(sheet.markdown() for sheet in made))
     _write(folder / "table.tex", "\n".join(sheet.latex() for sheet in made))
     _write(folder / "table.html", _page(folder, systems, made))
@@ -156,6 +187,10 @@ def write_tables(folder: Path, systems: Sequence[SystemScores], metric: str = "e
                 "comparable": system.settings.get("comparable", True),
                 **system.settings["systems"][system.name],
                 "sets": {line.name: line.as_json() for line in system.lines},
+                "by_grader": {
+                    name: {metric: line.as_json()[metric] for metric in METRICS}
+                    for name, line in system.by_grader.items()
+                },
             }
             for system in systems
         },
@@ -199,7 +234,12 @@ def _title(system: SystemScores) -> str:
     one = system.settings["systems"][system.name]
     way = "greedy" if one["temperature"] == 0 else f"sampled at T = {one['temperature']:g}, seed {one['seed']}"
     samples = f", mean of {one['samples']} answers" if one["samples"] > 1 else ""
-    return f"{system.label}: {way}{samples}; grader {system.settings['grader']}; 95 % bootstrap intervals"
+    return f"{system.label}: {way}{samples}; grader {grader_label(system)}; 95 % bootstrap intervals"
+
+
+def grader_label(system: SystemScores) -> str:
+    """The grader of its scores, with what has to stand beside the name."""
+    return evaluation_grader(system.settings["grader"]).label
 
 
 def _sizes(systems: Sequence[SystemScores], name: str) -> str:

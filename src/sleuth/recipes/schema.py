@@ -230,6 +230,7 @@ class EvaluationSettings(Settings):
         samples: (eval) answers drawn for each question at ``temperature``; a question's score is their mean.
         limit: (eval) score so many questions of each ``data_source``, chosen by a hash of their ids, whatever their
             order; by source: ``{default: 50, bamboogle: 125}``.
+        grader: (eval) ``squad``, ``robust`` or ``search-r1-compat``; None: the reward's.
         passage_words: (eval) methods cut a passage there. ``answer_tokens``: of a message that is an answer alone.
         endpoint: (eval) an OpenAI-compatible endpoint instead of a local model.
     """
@@ -242,6 +243,7 @@ class EvaluationSettings(Settings):
     methods: list[str] = Field(default_factory=lambda: ["agent"])
     samples: int = Field(default=1, ge=1)
     limit: int | dict[str, int] | None = None
+    grader: Literal["squad", "robust", "search-r1-compat"] | None = None
     passage_words: int = Field(default=100, ge=1)
     answer_tokens: int = Field(default=32, ge=1)
     endpoint: EndpointSettings | None = None

@@ -13,6 +13,7 @@ from typing import Any
 from sleuth.errors import UserError
 from sleuth.rewards.graders import GRADERS, UNANSWERED, Grade, Grader
 from sleuth.rewards.normal_forms import squad_normalize
+from sleuth.types import SpanKind, Trajectory
 
 _OPEN, _CLOSE = "<answer>", "</answer>"
 
@@ -64,6 +65,15 @@ def search_r1_answer(text: str) -> str | None:
 def search_r1_prediction(spans: list[dict[str, Any]]) -> str | None:
     """:func:`search_r1_answer` of the spans of a saved rollout (``sleuth.rollout/1``), by their texts."""
     return search_r1_answer("".join(str(span.get("text") or "") for span in spans))
+
+
+def compat_prediction(trajectory: Trajectory) -> str | None:
+    """What Search-R1 takes for a rollout's answer: :func:`search_r1_answer` of all its text where its prompt speaks of
+    the element, as Search-R1's does; of any other prompt the answer as it was given."""
+    prompt = "".join(span.text for span in trajectory.spans if span.kind is SpanKind.PROMPT)
+    if _OPEN not in prompt:
+        return trajectory.answer
+    return search_r1_answer("".join(span.text for span in trajectory.spans))
 
 
 def _elements(text: str) -> Iterator[str]:
