@@ -76,7 +76,9 @@ def train_on(machines: list[str], folder: Path, settings: list[str]) -> list[int
         end = next(line.split()[1] for line in device.splitlines() if ADDRESSES[n] in line)
         command = [
             *("ip", "netns", "exec", machine, sys.executable, "-m", "torch.distributed.run"),
-            *("--nnodes=2", f"--node-rank={n}", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=two"),
+            *("--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=two"),
+            # A namespace has no name of its own by which the launcher could tell which machine is meant.
+            f"--rdzv-conf=is_host={int(n == 0)},timeout=600,read_timeout=300",
             *(f"--rdzv-endpoint={ADDRESSES[0]}:{PORT}", f"--local-addr={ADDRESSES[n]}"),
             *("-m", "sleuth.cli", "train", "laptop", *settings, "-o", str(folder)),
         ]

@@ -73,7 +73,7 @@ def layer_activations(shape: Shape, weights: int, compute: int) -> float:
     normalised = weights
     norms = 2 * h * (4 + normalised) + (5 if mixed else 2) * h * c + 8
     if shape.head_norms:
-        norms += (q + kv) * (4 + normalised) + 4 * (shape.heads + shape.key_value_heads)
+        norms += (q + kv) * (4 + compute) + 4 * (shape.heads + shape.key_value_heads)
     attention = (2 * q + 2 * kv) * c + 4 * shape.heads
     return norms + attention + 4 * shape.inner * c
 

@@ -118,9 +118,7 @@ def find_shape(model: str) -> tuple[str, Shape]:
         try:
             return model, shape_of_config(json.loads(config.read_text(encoding="utf-8")))
         except (ValueError, KeyError, TypeError) as error:
-            raise UserError(
-                f"{config}: no size can be read from it ({error!r}); name a folder with a decoder"
-            ) from None
+            raise UserError(f"{config}: no shape can be read ({error!r}); name a folder with a decoder") from None
     if Path(model).is_dir():
         raise UserError(f"{model}: no config.json in this folder; name a folder that save_pretrained wrote")
     known = {name.lower(): name for name in SHAPES}

@@ -137,10 +137,10 @@ def push(folder: Path, name: str, *, private: bool = False, say: Callable[[str],
     """
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         raise UserError(f"--push {name}: write USER/NAME")
-    import httpx
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 
+    no_answer = HfHubHTTPError.__bases__[0]  # what the HTTP library raises that the hub's client is built on
     api = HfApi()
     whole = f"the folder {folder} is whole; `hf upload {name} {folder}` sends it again"
     try:
@@ -156,7 +156,7 @@ def push(folder: Path, name: str, *, private: bool = False, say: Callable[[str],
                 f"the hub refuses to write {name}: check HF_TOKEN and that it may write there; {whole}"
             ) from None
         raise UserError(f"the hub refuses {name}: {_in_short(error)}; {whole}") from None
-    except (OSError, httpx.HTTPError) as error:
+    except (OSError, no_answer) as error:
         raise UserError(f"the hub can't be reached ({type(error).__name__}); {whole}") from None
     except RuntimeError as error:  # of an upload's thread, and of hf_xet
         raise UserError(f"the upload broke off: {_in_short(error.__cause__ or error)}; {whole}") from None
