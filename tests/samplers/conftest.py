@@ -4,7 +4,15 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 from sleuth.types import StopRule
 
@@ -41,12 +49,20 @@ def make_llama() -> PreTrainedModel:
     return _spread(LlamaForCausalLM(LlamaConfig(**_SIZES, num_key_value_heads=4, tie_word_embeddings=False)))
 
 
+def make_gemma3() -> PreTrainedModel:
+    """Two layers that see 6 tokens, shorter than most contexts of these tests, and one that sees all."""
+    torch.manual_seed(2)
+    types = ["sliding_attention", "full_attention", "sliding_attention"]
+    sizes = _SIZES | {"num_hidden_layers": 3, "num_key_value_heads": 1, "head_dim": 8}
+    return _spread(Gemma3ForCausalLM(Gemma3TextConfig(**sizes, sliding_window=6, layer_types=types)))
+
+
 @pytest.fixture
 def qwen2() -> PreTrainedModel:
     return make_qwen2()
 
 
-@pytest.fixture(params=[make_qwen2, make_llama], ids=["qwen2", "llama"])
+@pytest.fixture(params=[make_qwen2, make_llama, make_gemma3], ids=["qwen2", "llama", "gemma3"])
 def model(request: pytest.FixtureRequest) -> PreTrainedModel:
     return request.param()
 

@@ -3,6 +3,8 @@ import torch
 from transformers import (
     Gemma2Config,
     Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     GPT2Config,
     GPT2LMHeadModel,
     GPTNeoXConfig,
@@ -64,6 +66,7 @@ def rope(kind):
     return {"rope_type": kind, "factor": 2.0, "rope_theta": 10_000.0}
 
 
+MIXED = ["sliding_attention", "full_attention"]
 NEOX = {key: size for key, size in SIZES.items() if key != "num_key_value_heads"}
 
 
@@ -73,25 +76,42 @@ NEOX = {key: size for key, size in SIZES.items() if key != "num_key_value_heads"
         lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=16)),
         lambda: LlamaForCausalLM(LlamaConfig(**SIZES, rope_parameters=rope("linear"))),
         lambda: MistralForCausalLM(MistralConfig(**SIZES, sliding_window=None)),
+        lambda: MistralForCausalLM(MistralConfig(**SIZES, sliding_window=4)),
+        lambda: Gemma3ForCausalLM(Gemma3TextConfig(**SIZES, head_dim=8, sliding_window=4, layer_types=MIXED)),
         lambda: GPT2LMHeadModel(GPT2Config(vocab_size=61, n_embd=32, n_layer=2, n_head=4)),
         lambda: GPTNeoXForCausalLM(GPTNeoXConfig(**NEOX)),
     ],
-    ids=["qwen3", "llama-linear-rope", "mistral-full", "gpt2", "gpt-neox"],
+    ids=["qwen3", "llama-linear-rope", "mistral-full", "mistral-window", "gemma3", "gpt2", "gpt-neox"],
 )
-def test_decoders_with_full_attention_are_supported(make):
+def test_decoders_with_causal_attention_are_supported(make):
     torch.manual_seed(0)
     check_supported(make())
+
+
+def test_a_model_that_keeps_a_window_to_itself_is_refused(monkeypatch):
+    """Its window is longer than what is tried, so that the logits agree."""
+    model = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=4096))
+    check_supported(model)
+    for layer in model.model.layers:
+        monkeypatch.setattr(
+            layer.self_attn, "config", MistralConfig(**SIZES, sliding_window=None, attn_implementation="sdpa")
+        )
+    with pytest.raises(UserError, match="windows"):
+        check_supported(model)
 
 
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda: MistralForCausalLM(MistralConfig(**SIZES, sliding_window=8)), "sliding"),
-        (lambda: Gemma2ForCausalLM(Gemma2Config(**SIZES, head_dim=8)), "sliding"),
+        (lambda: Gemma2ForCausalLM(Gemma2Config(**SIZES, head_dim=8)), "capped scores"),
         (lambda: T5ForConditionalGeneration(T5Config(vocab_size=61, d_model=32, d_kv=8, d_ff=32)), "decoder-only"),
         (lambda: LlamaForCausalLM(LlamaConfig(**SIZES, rope_parameters=rope("dynamic"))), "dynamic"),
+        (
+            lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, layer_types=["full_attention", "chunked_attention"])),
+            "chunked",
+        ),
     ],
-    ids=["sliding-window", "mixed-layers", "encoder-decoder", "dynamic-rope"],
+    ids=["capped-scores", "encoder-decoder", "dynamic-rope", "chunks"],
 )
 def test_others_are_refused_with_a_reason(make, problem):
     model = make()

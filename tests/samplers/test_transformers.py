@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from sleuth.errors import UserError
 from sleuth.samplers.transformers import TransformersSampler
@@ -416,12 +416,12 @@ def test_settings_below_one_are_refused(qwen2):
 
 
 def test_a_model_that_it_cannot_run_is_refused_at_once():
-    config = Qwen2Config(
-        vocab_size=32, hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=2, use_sliding_window=True, sliding_window=4, max_window_layers=1,
+    config = Gemma2Config(
+        vocab_size=32, hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, head_dim=8,
+        num_key_value_heads=2, attn_logit_softcapping=50.0,
     )  # fmt: skip
-    with pytest.raises(UserError, match="sliding_attention"):
-        TransformersSampler(Qwen2ForCausalLM(config))
+    with pytest.raises(UserError, match="capped scores"):
+        TransformersSampler(Gemma2ForCausalLM(config))
 
 
 def test_a_lora_model_in_training_samples_with_its_adapter(qwen2, rule):

@@ -23,7 +23,6 @@ from sleuth.samplers.packing import AttentionGroup, Packing, Segment
 _NAME = "sleuth_packed"
 
 _UNSUPPORTED = {
-    "sliding_window": "sliding-window attention",
     "softcap": "attention with capped scores",
     "s_aux": "attention sinks",
 }
@@ -38,12 +37,14 @@ def packed_attention(
     *,
     packing: Packing,
     scaling: float | None = None,
+    sliding_window: int | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
     """Attend from each packed token to its own conversation, after storing the new keys and values.
 
     Args:
         query: (1, heads, N, size); ``key`` and ``value`` have as many heads or a divisor of that.
+        sliding_window: this layer sees so many tokens back, itself included; None: all.
 
     Returns:
         (1, N, heads, value size), and None for the weights.
@@ -54,13 +55,17 @@ def packed_attention(
     for option, kind in _UNSUPPORTED.items():
         if options.get(option) is not None:
             raise UserError(f"this model uses {kind}, which the transformers sampler can't do: use another engine")
-    keys, values = packing.write(module.layer_idx, key[0].transpose(0, 1), value[0].transpose(0, 1))  # type: ignore[arg-type]
+    layer: int = module.layer_idx  # type: ignore[assignment]
+    packing.windows[layer] = sliding_window
+    keys, values = packing.write(layer, key[0].transpose(0, 1), value[0].transpose(0, 1))
     queries = query[0].transpose(0, 1)
-    outputs = [_attend(group, queries, keys, values, scaling) for group in packing.groups]
+    outputs = [_attend(group, queries, keys, values, scaling, sliding_window) for group in packing.groups]
     return (outputs[0] if len(outputs) == 1 else torch.cat(outputs)).unsqueeze(0), None
 
 
-def _attend(group: AttentionGroup, queries: Tensor, keys: Tensor, values: Tensor, scaling: float | None) -> Tensor:
+def _attend(
+    group: AttentionGroup, queries: Tensor, keys: Tensor, values: Tensor, scaling: float | None, window: int | None
+) -> Tensor:
     """(N, heads, size) of all queries → (n, heads, value size) of the group's n tokens."""
     first, last = group.tokens
     q = queries[first:last]
@@ -71,8 +76,9 @@ def _attend(group: AttentionGroup, queries: Tensor, keys: Tensor, values: Tensor
     repeats = heads // shared
     # Query heads that share a key head become further queries of that head, so that no key is copied for them.
     q = q.view(rows, width, shared, repeats, -1).permute(0, 2, 3, 1, 4).reshape(rows, shared, repeats * width, -1)
-    k, v = keys[group.rows, :, : group.columns], values[group.rows, :, : group.columns]
-    out = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=group.bias(repeats, q.dtype), scale=scaling)
+    seen = slice(group.first_column(window), group.columns)
+    k, v, bias = keys[group.rows, :, seen], values[group.rows, :, seen], group.bias(repeats, q.dtype, window)
+    out = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scaling)
     out = out.view(rows, shared, repeats, width, -1).permute(0, 3, 1, 2, 4).reshape(rows * width, heads, -1)
     return out if group.real is None else out[group.real]
 
@@ -125,30 +131,50 @@ def check_supported(model: PreTrainedModel) -> None:
     """Refuse a model that packed attention would get wrong, by its description and by trying.
 
     Raises:
-        UserError: it isn't a decoder-only text model with full causal attention, or its packed forward and its own
-            forward differ on a few tokens.
+        UserError: it isn't a decoder-only text model with causal attention, full or in a sliding window, or its packed
+            forward and its own forward differ on a few tokens.
     """
     config = model.config
     name = getattr(config, "name_or_path", "") or type(model).__name__
-    layer_types = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
-    rope = getattr(config, "rope_parameters", None) or {}
+    layer_types = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
+    ropes = _rope_types(getattr(config, "rope_parameters", None) or {})
     problem = None
     if config.is_encoder_decoder or config.get_text_config() is not config:
         problem = "isn't a decoder-only text model"
     elif layer_types:
-        problem = f"has layers of type {', '.join(sorted(layer_types))}, not only full attention"
-    elif rope.get("rope_type") in ("dynamic", "longrope"):
-        problem = f"has {rope['rope_type']} rotary embeddings, which change with the longest row of a batch"
+        problem = f"has layers of type {', '.join(sorted(layer_types))}, not only full or sliding-window attention"
+    elif changing := ropes & {"dynamic", "longrope"}:
+        problem = f"has {changing.pop()} rotary embeddings, which change with the longest row of a batch"
     elif not getattr(model, "_supports_attention_backend", True):
         problem = "doesn't take part in transformers' attention interface"
-    elif _largest_difference(model) > (1e-3 if model.dtype == torch.float32 else 0.1):
-        problem = "gives other logits with packed attention than by itself"
+    else:
+        difference, windows = _tried(model)
+        if difference > (1e-3 if model.dtype == torch.float32 else 0.1):
+            problem = "gives other logits with packed attention than by itself"
+        elif windows != _windows_of(config):  # a window of more tokens than were tried would not have shown
+            problem = "has sliding windows that it doesn't tell the attention interface"
     if problem:
         raise UserError(f"model {name} {problem}, so the transformers sampler can't run it: use another engine")
 
 
-def _largest_difference(model: PreTrainedModel) -> float:
-    """Between next-token logits of packed forwards and of the model's own, in standard deviations of the latter."""
+def _rope_types(parameters: dict[str, Any]) -> set[str]:
+    """Of a config's ``rope_parameters``, which are one set or one for each type of layer."""
+    sets = [parameters, *(value for value in parameters.values() if isinstance(value, dict))]
+    return {rope["rope_type"] for rope in sets if rope.get("rope_type")}
+
+
+def _windows_of(config: Any) -> dict[int, int | None]:
+    """By layer, how far it sees according to the config; None: everything."""
+    window = getattr(config, "sliding_window", None)
+    types = getattr(config, "layer_types", None)
+    if types is None:
+        return dict.fromkeys(range(config.num_hidden_layers), window)
+    return {i: window if kind == "sliding_attention" else None for i, kind in enumerate(types)}
+
+
+def _tried(model: PreTrainedModel) -> tuple[float, dict[int, int | None]]:
+    """Largest difference between next-token logits of packed forwards and of the model's own, in standard deviations of
+    the latter; and by layer, the window that the packed forward was told."""
     ids = [i * 7919 % model.config.vocab_size for i in range(16)]
     conversations = [ids[:10], ids[10:]]
     store = KVStore()
@@ -161,4 +187,4 @@ def _largest_difference(model: PreTrainedModel) -> float:
             ours = packed_forward(model, packing, last).float()
     with evaluation(model):
         own = torch.stack([model(torch.tensor([c], device=model.device)).logits[0, -1] for c in conversations]).float()
-    return float((ours - own).abs().max() / own.std())
+    return float((ours - own).abs().max() / own.std()), packing.windows

@@ -63,23 +63,38 @@ class AttentionGroup:
     columns: int
     spread: Tensor | None = None
     real: Tensor | None = None
-    _bias: dict[tuple[int, torch.dtype], Tensor] = field(default_factory=dict)
+    _bias: dict[tuple[int, torch.dtype, int | None], Tensor] = field(default_factory=dict)
+    _lowest: int | None = None
 
-    def bias(self, repeats: int, dtype: torch.dtype) -> Tensor:
-        """What attention adds to the scores: 0 up to each query's own position, -inf past it.
+    def first_column(self, window: int | None) -> int:
+        """The first column that any of the queries sees through ``window``."""
+        if window is None:
+            return 0
+        if self._lowest is None:
+            self._lowest = int(self.positions.min())
+        return max(self._lowest - window + 1, 0)
+
+    def bias(self, repeats: int, dtype: torch.dtype, window: int | None = None) -> Tensor:
+        """What attention adds to the scores: 0 up to each query's own position, -inf past it and before its window.
+
+        Args:
+            window: a query sees so many tokens, itself included; None: all before it.
 
         Returns:
-            (rows, 1, repeats * queries, columns), or 1 where that would be ``repeats``; made once a forward and shared
-            by its layers.
+            (rows, 1, repeats * queries, columns from ``first_column(window)`` on), or 1 where that would be
+            ``repeats``; made once a forward and shared by the layers with this window.
         """
-        held = self._bias.get((repeats, dtype))
+        held = self._bias.get((repeats, dtype, window))
         if held is None:
-            columns = torch.arange(self.columns, device=self.positions.device)
-            hidden = columns > self.positions.unsqueeze(-1)
+            columns = torch.arange(self.first_column(window), self.columns, device=self.positions.device)
+            own = self.positions.unsqueeze(-1)
+            hidden = columns > own
+            if window is not None:
+                hidden |= columns <= own - window
             bias = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, float("-inf"))
             if repeats > 1 and bias.shape[1] > 1:
                 bias = bias.repeat(1, repeats, 1)
-            held = self._bias[repeats, dtype] = bias.unsqueeze(1)
+            held = self._bias[repeats, dtype, window] = bias.unsqueeze(1)
         return held
 
 
@@ -90,6 +105,7 @@ class Packing:
     Attributes:
         tokens, slots, positions: (N,) int64 on the model's device.
         groups: cover the tokens in order.
+        windows: of the layers that have attended, how many tokens they see back; None: all.
     """
 
     store: KVStore
@@ -97,6 +113,7 @@ class Packing:
     slots: Tensor
     positions: Tensor
     groups: list[AttentionGroup]
+    windows: dict[int, int | None] = field(default_factory=dict)
     _index: dict[int, Tensor] = field(default_factory=dict)
 
     @classmethod
