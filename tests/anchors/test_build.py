@@ -42,6 +42,19 @@ def test_a_user_builds_anchors_and_is_told_what_is_wrong(files, capsys):
     assert (rows["b"].anchors, "c" in rows) == ((), False)
 
 
+def test_a_finished_file_says_that_there_is_nothing_to_do(files, capsys):
+    questions, corpus, out = files
+    command = ["anchors", "build", str(questions), "--corpus", str(corpus), "-o", str(out)]
+    assert run(command) == 0
+    whole = out.read_bytes()
+    capsys.readouterr()
+    assert run(command) == 0
+    said = capsys.readouterr().out
+    assert "2 rows were there, none is to be made" in said
+    assert "of those made" not in said
+    assert out.read_bytes() == whole
+
+
 def test_a_file_is_gone_on_with_whatever_a_kill_has_left(files, capsys):
     questions, corpus, out = files
     command = ["anchors", "build", str(questions), "--corpus", str(corpus), "-o", str(out)]

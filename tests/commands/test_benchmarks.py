@@ -59,6 +59,8 @@ def test_what_is_cached_is_replaced_only_when_told(sleuth, folder):
     code, _, error = sleuth("get", "nq", "--from", str(folder))
     assert code == 2
     assert "nq is cached already; --force" in error
+    code, _, error = sleuth("get", "nq", "--from", "nowhere")
+    assert (code, "--from nowhere: no such file or folder" in error) == (2, True)
     assert sleuth("get", "nq", "--from", str(folder), "--force")[0] == 0
     path = folder / "nq" / "test.jsonl"
     path.write_text(path.read_text().replace("Ann", "Bo"))

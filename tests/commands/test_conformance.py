@@ -63,6 +63,12 @@ def test_the_data_go_to_a_folder(sleuth, tmp_path):
     assert "68 cases" in out
     lines = (tmp_path / "suite" / "extraction.jsonl").read_text().splitlines()
     assert {"id", "name", "seam", "input", "expect"} == set(json.loads(lines[0]))
+    (tmp_path / "suite" / "extraction.jsonl").write_text("mine\n")
+    code, _, error = sleuth("--export", "suite")
+    assert (code, "is there already" in error) == (2, True)
+    assert (tmp_path / "suite" / "extraction.jsonl").read_text() == "mine\n"
+    assert sleuth("--export", "suite", "--force")[0] == 0
+    assert (tmp_path / "suite" / "extraction.jsonl").read_text().splitlines() == lines
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import re
 import string
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sleuth.conformance import own
@@ -155,7 +156,8 @@ def test_an_evaluation_that_drops_or_mixes_rows_is_found():
     assert failed(Functions(evaluator=mixes)) == {"V2 any batch, any order"}
     lazy = lambda rows, batch: [r | {"em": 0.0} for r in right(rows, batch)]  # noqa: E731
     assert failed(Functions(evaluator=lazy)) == {"V1 125 rows, batches of 256", "V2 any batch, any order"}
-    assert failed(Functions(evaluator=lambda rows, batch: None)) == failed(Functions(evaluator=drops))
+    with pytest.raises(UserError, match="an evaluator returns rows of id and em"):
+        check(Functions(evaluator=lambda rows, batch: None))
 
 
 def test_a_function_that_raises_fails_only_where_it_should_not():
@@ -167,6 +169,34 @@ def test_a_function_that_raises_fails_only_where_it_should_not():
     verdicts = {v.case.title: v for v in check(Functions(grader=strict))}
     refusal = verdicts["G8 no golden answer at all"]
     assert (refusal.passed, refusal.got) == (True, "raised ValueError: no golden answers")
+
+
+@pytest.mark.parametrize(
+    ("functions", "said"),
+    [
+        (
+            Functions(grader=lambda prediction, golden_answers: "1.0"),
+            r"returned '1.0' \(str\) .*a grader returns a number",
+        ),
+        (Functions(grader=lambda prediction, golden_answers: None), r"returned None \(NoneType\)"),
+        (Functions(grader=lambda prediction, golden_answers: [1.0, 0.0]), r"returned \[1.0, 0.0\] \(list\)"),
+        (Functions(grader=lambda prediction, golden_answers: np.zeros(3)), r"\(ndarray\)"),
+        (Functions(grader=lambda solution_str, ground_truth: {"reward": 1.0}, shape="solution"), "the number as score"),
+        (Functions(grader=lambda completions, **k: [0.0, 1.0], shape="completions"), "a number .or None. for each"),
+        (Functions(grader=lambda completions, **k: 1, shape="completions"), None),
+        (Functions(grader=lambda solution_str, ground_truth: {"score": np.float32(1)}, shape="solution"), None),
+        (Functions(grader=lambda completions, **k: [None], shape="completions"), None),
+        (Functions(extractor=lambda text: ["Paris"]), "an extractor returns the answer's text, or None"),
+        (Functions(parser=lambda text: "search"), "a parser returns .action, content."),
+        (Functions(parser=lambda text: (1, 2)), "a parser returns .action, content."),
+    ],
+)
+def test_a_result_of_another_type_is_the_callers_mistake_and_no_verdict(functions, said):
+    if said is None:
+        assert check(functions)
+    else:
+        with pytest.raises(UserError, match=said):
+            check(functions)
 
 
 def test_a_broken_rule_of_our_own_is_found(monkeypatch):

@@ -35,3 +35,14 @@ def test_the_terminal_shows_every_figure_even_where_it_is_narrow():
     Console(file=out, width=28).print(SHEET.rich())
     assert "nq_open" in out.getvalue()
     assert "…" not in out.getvalue()
+
+
+def test_a_narrow_terminal_cuts_neither_title_nor_notes():
+    title = "agent-greedy: greedy; grader squad; 95 % bootstrap intervals"
+    out = StringIO()
+    Sheet(title, ["set", "n"], [["nq", "3"]], notes=["a note that is longer than the table is wide"]).print(
+        Console(file=out, width=24, markup=False)
+    )
+    text = " ".join(out.getvalue().split())
+    assert title in text
+    assert "a note that is longer than the table is wide" in text

@@ -307,3 +307,9 @@ def test_runs_that_start_afresh_give_the_same_as_forked_ones(recipe, finished, t
     ours, forked = (RunFolder(of / run).read_metrics() for of in (folder, finished))
     keys = [key for key in forked[0] if not key.startswith("seconds/")]
     assert [[r.get(key) for key in keys] for r in ours] == [[r.get(key) for key in keys] for r in forked]
+
+
+def test_the_folder_of_one_run_is_no_comparison_and_what_shows_it_is_named(tmp_path, capsys):
+    (tmp_path / "recipe.yaml").write_text("name: x\n")
+    assert cli.run(["compare", str(tmp_path), "--table"]) == 2
+    assert "one training run, not a comparison of several; look at it with `sleuth report" in capsys.readouterr().err

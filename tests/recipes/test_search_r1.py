@@ -5,7 +5,7 @@ import pytest
 from sleuth.cli import run
 from sleuth.errors import UserError
 from sleuth.recipes.loader import load_recipe
-from sleuth.recipes.search_r1 import migrate, read_script
+from sleuth.recipes.search_r1 import absent_files, migrate, read_script
 
 SCRIPT = r"""
 export CUDA_VISIBLE_DEVICES=0,1
@@ -60,13 +60,28 @@ def test_settings_mean_the_same(script, tmp_path, capsys):
     said = capsys.readouterr().out
     assert "not the same: some.thing=3: no counterpart" in said
     assert "left out: actor_rollout_ref.actor.state_masking" in said
+    assert "not the same: data.max_prompt_length=4096: there the whole context" in said
+    assert "not the same: (not in the script) dtype: verl holds float32" in said
+    assert "to be set: data.train: no file data/nq_search/train.parquet here" in said
+
+
+def test_question_sets_that_are_here_need_not_be_set(tmp_path):
+    (tmp_path / "train.parquet").touch()
+    migrated = migrate({"data.train_files": "train.parquet", "data.val_files": ["train.parquet", "x/test.parquet"]})
+    assert absent_files(migrated, tmp_path) == [("data.test", "x/test.parquet")]
 
 
 def test_a_critic_has_no_counterpart_and_that_is_said():
     migrated = migrate({"algorithm.adv_estimator": "gae", "actor_rollout_ref.rollout.n_agent": 1})
     assert migrated.recipe["objective"] == "grpo"
-    assert [setting for setting, _ in migrated.missing] == ["n_agent=1", "algorithm.adv_estimator=gae"]
+    of_script = [setting for setting, _ in migrated.missing if not setting.startswith("(not in")]
+    assert of_script == ["n_agent=1", "algorithm.adv_estimator=gae"]
     assert {"trainer.steps", "data.train", "data.test", "model", "retriever.corpus"} == set(migrated.unset)
+
+
+def test_a_script_that_is_not_there_is_named_without_numbers(tmp_path):
+    with pytest.raises(UserError, match=r"can't be read \(no such file or directory\)"):
+        read_script(tmp_path / "none.sh")
 
 
 def test_another_script_is_refused(tmp_path):

@@ -230,6 +230,7 @@ def conformance(
     export: Annotated[
         Path | None, typer.Option("--export", metavar="DIR", help="Run nothing: write the data files there.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="(--export) Write over files that exist.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Put inputs that break graders and parsers to Sleuth, or to another tool's functions. Exit code 1: one fails."""
@@ -238,7 +239,7 @@ def conformance(
     if form not in ("text", "markdown", "latex", "html"):
         raise UserError(f"--form {form} is not known; write text, markdown, latex or html")
     if export is not None:
-        command.export(export)
+        command.export(export, force=force)
         return
     if table:
         command.table(table, form)

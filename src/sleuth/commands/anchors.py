@@ -144,6 +144,9 @@ def _print(built: Built, output: Path) -> None:
         err.print(f"{built.without_support:,} questions name no evidence and got no row; --collect looks for it")
     if built.failed:
         err.print(f"{built.failed:,} questions failed; run the same command again to try them once more")
+    if not built.rows and not built.failed:
+        out.print(f"{output}: {built.kept:,} rows were there, none is to be made (--force begins anew)", soft_wrap=True)
+        return
     mean = built.anchors / max(built.anchored, 1)
     out.print(
         f"{output}: {built.rows:,} rows made, {built.kept:,} were there; {built.anchored:,} of those made have anchors "

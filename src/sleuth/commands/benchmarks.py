@@ -69,6 +69,8 @@ def get_benchmarks(
         UserError: unknown, not to be had, or not the questions that were asked for.
     """
     store, out = Store(), console()
+    if folder is not None and not folder.expanduser().exists():
+        raise UserError(f"--from {folder}: no such file or folder; check the path")
     for benchmark in [find_benchmark(name) for name in names]:
         known = store.provenance(benchmark.name) is not None and not (force or accept_change)
         if known and folder is not None:

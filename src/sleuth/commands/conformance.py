@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sleuth.commands.folders import check_output_file
 from sleuth.commands.terminal import console
 from sleuth.conformance.adapters import load_function, shape_of
 from sleuth.conformance.cases import FILES, cases, file_text
@@ -71,8 +72,14 @@ def conformance(
     return 1 if any(verdict.passed is False for verdict in verdicts) else 0
 
 
-def export(folder: Path) -> None:
-    """Write the data files to a folder, for tools in other languages."""
+def export(folder: Path, *, force: bool = False) -> None:
+    """Write the data files to a folder, for tools in other languages.
+
+    Raises:
+        UserError: one is there already, without ``force``.
+    """
+    for file in FILES.values():
+        check_output_file(folder / file, force=force)
     for file in FILES.values():
         with write_atomically(folder / file) as out:
             out.write(file_text(file).encode())

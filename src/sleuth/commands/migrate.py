@@ -7,7 +7,7 @@ from pathlib import Path
 from sleuth.commands.folders import check_output_file
 from sleuth.commands.terminal import console
 from sleuth.recipes.loader import load_recipe
-from sleuth.recipes.search_r1 import lines, migrate, read_script
+from sleuth.recipes.search_r1 import absent_files, lines, migrate, read_script
 from sleuth.recipes.yaml_text import dump_yaml
 
 
@@ -25,4 +25,10 @@ def run_migration(script: Path, output: Path, *, force: bool) -> None:
     out = console()
     for line in lines(migrated):
         out.print(line, soft_wrap=True, highlight=False)
+    for key, path in absent_files(migrated, Path()):
+        out.print(
+            f"to be set: {key}: no file {path} here; in the script it is relative to where that was run",
+            soft_wrap=True,
+            highlight=False,
+        )
     out.print(f"{output}; try it: sleuth train {output} --dry-run", soft_wrap=True, highlight=False)

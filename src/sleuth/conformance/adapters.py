@@ -62,13 +62,14 @@ def shape_of(function: Function, wanted: str | None = None) -> Shape:
 
 
 def graded(function: Function, shape: Shape, case: Case, *, with_prompt: bool = False) -> Any:
-    """What a grader says of an ``em``, ``cover_em`` or ``transcript`` case: a number, or whatever it returned.
+    """What a grader says of an ``em``, ``cover_em`` or ``transcript`` case: a number, or None for no verdict.
 
     Args:
         with_prompt: a ``solution`` function gets the prompt in front of the rollout, as Search-R1's does.
 
     Raises:
         Refused: it raised.
+        UserError: what it returned is no number.
         LookupError: it can't be asked: an ``answer`` function knows no rollouts.
     """
     golds = golden_answers_of(case)
@@ -80,39 +81,56 @@ def graded(function: Function, shape: Shape, case: Case, *, with_prompt: bool = 
         text = f"<answer>{case.input['prediction']}</answer>"
         text = _PROMPT + text if with_prompt else text
     if shape == "answer":
-        return _number(_call(function, case.input["prediction"], golds))
+        return _number(function, shape, case, _call(function, case.input["prediction"], golds))
     if shape == "solution":
         target = golds if isinstance(golds, Mapping) else {"target": golds}
         given: dict[str, Any] = {"solution_str": text, "ground_truth": target}
         if "data_source" in _parameters(function):
             given["data_source"] = "searchR1_nq"
-        return _number(_call(function, **given))
-    return _number(_call(function, **_columns(function, case, text, golds)))
+        return _number(function, shape, case, _call(function, **given))
+    return _number(function, shape, case, _call(function, **_columns(function, case, text, golds)))
 
 
 def extracted(function: Function, case: Case) -> Any:
-    """The answer that ``f(text)`` takes from a rollout's text."""
+    """The answer that ``f(text)`` takes from a rollout's text.
+
+    Raises:
+        Refused: it raised.
+        UserError: what it returned is neither text nor None.
+    """
     said = _call(function, transcript_text(case, prompt=False))
-    return said.strip() if isinstance(said, str) else said
+    if said is not None and not isinstance(said, str):
+        raise _wrong(function, case, said, "an extractor returns the answer's text, or None")
+    return said.strip() if said is not None else None
 
 
 def parsed(function: Function, case: Case) -> tuple[Any, Any]:
     """(action, content) that ``f(text)`` finds in one turn: ``search``, ``answer`` or None, and what is in it.
 
     Understood are such a pair, an object with ``action`` and ``content``, and None.
+
+    Raises:
+        Refused: it raised.
+        UserError: what it returned is nothing of that.
     """
-    said = _call(function, case.input["text"])
+    returned = said = _call(function, case.input["text"])
     if isinstance(said, Mapping):
         said = (said.get("action"), said.get("content"))
-    action, content = said if isinstance(said, tuple | list) and len(said) == 2 else (said, None)
-    return action or None, content.strip() if isinstance(content, str) and action else None
+    if said is None:
+        return None, None
+    pair = tuple(said) if isinstance(said, tuple | list) else ()
+    if len(pair) != 2 or not all(part is None or isinstance(part, str) for part in pair):
+        raise _wrong(function, case, returned, "a parser returns (action, content), two texts or None each")
+    action, content = pair
+    return action or None, content.strip() if content is not None and action else None
 
 
 def evaluated(function: Function, case: Case) -> list[dict[str, float]]:
     """What ``f(rows, batch_size)`` scores, id → exact match, for each batch size and order of the case.
 
     Raises:
-        Refused: it raised, or what it returned are no rows of ``id`` and ``em``.
+        Refused: it raised.
+        UserError: what it returned are no rows of ``id`` and ``em``.
     """
     results = []
     for shuffled in case.input["shuffle"]:
@@ -123,8 +141,8 @@ def evaluated(function: Function, case: Case) -> list[dict[str, float]]:
             said = _call(function, rows, batch)
             try:
                 results.append({str(row["id"]): float(row["em"]) for row in said})
-            except (TypeError, LookupError, ValueError) as error:
-                raise Refused(f"no rows of id and em ({type(error).__name__})") from None
+            except (TypeError, LookupError, ValueError):
+                raise _wrong(function, case, said, "an evaluator returns rows of id and em") from None
     return results
 
 
@@ -156,11 +174,33 @@ def _call(function: Function, *args: Any, **kwargs: Any) -> Any:
         raise Refused(f"raised {type(error).__name__}: {error}".splitlines()[0]) from None
 
 
-def _number(said: Any) -> Any:
+_RETURNS = {
+    "answer": "a grader returns a number",
+    "solution": "a reward returns a number, or an object with the number as score",
+    "completions": "a reward of completions returns a list with a number (or None) for each",
+}
+
+
+def _number(function: Function, shape: Shape, case: Case, returned: Any) -> float | None:
+    """The number in what a grader returned; only in a list, as TRL has them, None says that there is no verdict."""
+    said = returned
+    if isinstance(said, Mapping) and "score" in said:
+        said = said["score"]
     if isinstance(said, list | tuple) and len(said) == 1:
+        if said[0] is None and shape == "completions":
+            return None
         said = said[0]
-    if isinstance(said, Mapping):
-        said = said.get("score", said)
-    if hasattr(said, "item"):
-        said = said.item()
-    return float(said) if isinstance(said, bool | int | float) else said
+    if hasattr(said, "item"):  # numpy's and torch's
+        with contextlib.suppress(ValueError, RuntimeError, TypeError):
+            said = said.item()
+    if isinstance(said, bool | int | float):
+        return float(said)
+    raise _wrong(function, case, returned, _RETURNS[shape])
+
+
+def _wrong(function: Function, case: Case, returned: Any, wanted: str) -> UserError:
+    """What can be no verdict on any case: the wrong function, or one of another shape."""
+    name = f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', type(function).__name__)}"
+    shown = repr(returned)
+    shown = shown if len(shown) <= 60 else f"{shown[:59]}…"
+    return UserError(f"{name} returned {shown} ({type(returned).__name__}) for {case.title}; {wanted}")

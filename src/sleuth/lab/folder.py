@@ -55,6 +55,11 @@ class ComparisonFolder:
             design = Design(recipe, written["regimes"], list(arms.values()), written["tuned"])
             cells = [Cell(cell["regime"], arms[cell["arm"]], cell["seed"]) for cell in written["cells"]]
         except FileNotFoundError:
+            if (path / "recipe.yaml").is_file():
+                raise UserError(
+                    f"{path}: this is one training run, not a comparison of several; look at it with "
+                    f"`sleuth report {path}`, score it with `sleuth eval {path}`"
+                ) from None
             raise UserError(f"{path}: no comparison there (no comparison.json); check the path") from None
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{file}: not a comparison of ours ({type(error).__name__}: {error})") from None

@@ -23,7 +23,7 @@ class Migrated:
     Attributes:
         recipe: as YAML would have it. ``unset``: dotted keys of the recipe that the user must fill in.
         dropped: settings that have no effect here, and why. ``missing``: settings that would change what is learned and
-            have no counterpart, and why.
+            have no counterpart or one that isn't the same, and why.
     """
 
     recipe: dict[str, Any] = field(default_factory=dict)
@@ -41,7 +41,8 @@ def read_script(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: can't be read ({error}); name a training script of Search-R1") from None
+        reason = str(error.strerror).lower() if isinstance(error, OSError) else "not UTF-8 text"
+        raise UserError(f"{path}: can't be read ({reason}); name a training script of Search-R1") from None
     variables: dict[str, str] = {}
     for line in text.replace("\\\n", " ").splitlines():
         try:
@@ -96,10 +97,14 @@ def migrate(settings: dict[str, Any]) -> Migrated:
     _put(out, "limits.max_searches", turns)
     for key, (target, change) in SAME.items():
         if key in left and left[key] is not None:
-            _put(out, target, change(left.pop(key)))
+            value = left.pop(key)
+            _put(out, target, change(value))
+            if key in ALMOST:
+                out.missing.append((f"{key}={value}", ALMOST[key]))
     for key, value in left.items():
         why = next((why for pattern, why in VOID.items() if re.fullmatch(pattern, key)), None)
         (out.missing if why is None else out.dropped).append((f"{key}={value}", why or "no counterpart"))
+    out.missing += [("(not in the script) " + what, why) for what, why in ALWAYS]
     for key in ("data.train", "data.test", "model"):
         if not _has(out.recipe, key):
             out.unset.append(key)
@@ -134,6 +139,30 @@ SAME: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "trainer.experiment_name": ("name", str),
 }
 """Settings with one of the same meaning: ours, and how its value changes."""
+
+ALMOST: dict[str, str] = {
+    "data.max_prompt_length": (
+        "there the whole context, from whose start the oldest tokens are cut; here limits.max_tokens counts the tokens "
+        "behind the prompt, none is cut, and a rollout that reaches it ends as truncated"
+    ),
+    "data.max_obs_length": "here the closing tag is kept when an observation is cut",
+    "data.val_batch_size": "here only speed: the last batch is scored too",
+}
+"""Settings of :data:`SAME` whose counterpart means a little else, and what."""
+
+ALWAYS = (
+    (
+        "dtype",
+        "verl holds float32 weights and computes and samples in bfloat16; here model_settings.dtype=float32 and "
+        "model_settings.mixed_precision=auto, which is bfloat16 on a GPU that has it, for training and sampling",
+    ),
+    ("prompt", "its rows bring one, which isn't read; ours has its own wording (protocol.settings.prompt)"),
+    (
+        "reward",
+        "exact match of the policy's own answer; theirs reads the last answer element of prompt, pages and thoughts",
+    ),
+)
+"""What no setting of a script says, and isn't the same."""
 
 _ENGINE = "how the work is laid out on the machines; ours is in trainer.micro_batch, model_settings and the launcher"
 VOID: dict[str, str] = {
@@ -208,6 +237,17 @@ def _has(recipe: dict[str, Any], key: str) -> bool:
             return False
         recipe = recipe[part]
     return True
+
+
+def absent_files(migrated: Migrated, folder: Path) -> list[tuple[str, str]]:
+    """(key, path) of question sets that the recipe names by a path that isn't there, seen from ``folder``."""
+    named = {f"data.{key}": migrated.recipe.get("data", {}).get(key) for key in ("train", "test")}
+    return [
+        (key, path)
+        for key, value in named.items()
+        for path in (value if isinstance(value, list) else [value])
+        if isinstance(path, str) and Path(path).suffix and not (folder / Path(path).expanduser()).exists()
+    ]
 
 
 def lines(migrated: Migrated) -> Iterator[str]:
