@@ -222,8 +222,11 @@ def test_an_address_that_is_none_is_refused(url):
 
 def test_the_check_says_what_to_do(retriever):
     retriever("ok").check()
-    for mode in ("500", "html", "hang"):
+    for mode in ("500", "hang", "reset"):
         with pytest.raises(UserError, match=r"no search engine answers there .* sleuth serve DIR"):
+            retriever(mode, **QUICK).check()
+    for mode in ("html", "shape-flat"):
+        with pytest.raises(UserError, match=r"doesn't speak Search-R1's /retrieve .* without --dialect"):
             retriever(mode, **QUICK).check()
 
 
@@ -235,7 +238,10 @@ def test_our_server_and_our_client_fit_together(tmp_path, corpus, monkeypatch):
     built = build_index(str(corpus), tmp_path / "index", IndexSettings())
     with serving(tmp_path / "index", SLEUTH_RETRIEVER_TOKEN="sesame") as server:
         one = HTTPRetriever(HTTPSettings(url=f"{server.url}/retrieve", cache=str(tmp_path / "cache")))
-        with pytest.raises(UserError, match="HTTP 401"):
+        with pytest.raises(UserError, match=r"wants a token \(HTTP 401 .* set the environment variable SLEUTH_RETRIEV"):
+            one.check()
+        monkeypatch.setenv("SLEUTH_RETRIEVER_TOKEN", "wrong")
+        with pytest.raises(UserError, match=r"refuses the token in the environment variable SLEUTH_RETRIEVER_TOKEN"):
             one.check()
         monkeypatch.setenv("SLEUTH_RETRIEVER_TOKEN", "sesame")
         one.check()

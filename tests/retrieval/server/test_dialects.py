@@ -161,6 +161,8 @@ def test_lone_surrogates_in_a_query_do_not_spoil_the_batch():
         (b"\xff", 400, "not JSON"),
         (b"[]", 400, "JSON object"),
         (b"{}", 422, '"queries" must be'),
+        (b'{"queries": ["a"], "return_scores": "false"}', 422, '"return_scores" must be true or false'),
+        (b'{"query": "a", "return_score": 1}', 422, '"return_score" must be true or false'),
         (b'{"queries": [1]}', 422, '"queries" must be'),
         (b'{"queries": null, "query": 3}', 422, '"queries" must be'),
         (b'{"query": "a", "topk": "3"}', 422, '"topk" must be an integer from 1 to 100'),

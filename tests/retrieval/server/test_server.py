@@ -1,4 +1,5 @@
 import concurrent.futures
+import gzip
 import json
 import os
 import re
@@ -92,6 +93,7 @@ def test_pages(server):
     [
         ("/retrieve", "GET", None, 405),
         ("/health", "POST", b"{}", 405),
+        ("/metrics", "DELETE", None, 405),
         ("/nowhere", "POST", b"{}", 404),
         ("/retrieve", "POST", b"{", 400),
         ("/retrieve", "POST", b'{"queries": 1}', 422),
@@ -108,6 +110,29 @@ def test_a_bad_request_is_told_what_is_wrong(server, path, method, body, status)
     assert found == status
     assert answer["error"]
     assert send(server.url + "/health")[0] == 200
+
+
+def test_a_refusal_says_in_its_headers_what_is_right(server, numbers):
+    assert send(server.url + "/retrieve")[2]["allow"] == "POST"
+    assert send(server.url + "/metrics", b"{}")[2]["allow"] == "GET, HEAD"
+    with serving(numbers, SLEUTH_RETRIEVER_TOKEN="sesame") as running:
+        assert send(running.url + "/metrics")[2]["www-authenticate"] == "Bearer"
+
+
+def test_a_packed_body_is_refused_as_such(server):
+    status, answer, _ = send(
+        server.url + "/retrieve", gzip.compress(b'{"queries": ["word1"]}'), **{"content-encoding": "gzip"}
+    )
+    assert status == 415
+    assert "packed as gzip" in answer["error"]
+
+
+def test_a_call_as_large_as_may_be_is_answered_whole(server):
+    queries = [f"word{n % 300} common" for n in range(1024)]
+    status, answer, _ = send(server.url + "/retrieve", {"queries": queries, "topk": 20, "return_scores": True})
+    assert status == 200
+    assert [found[0] for found in ids(answer)] == [str(n % 300) for n in range(1024)]
+    assert {len(found) for found in ids(answer)} == {20}
 
 
 def test_what_happened_is_counted(server):

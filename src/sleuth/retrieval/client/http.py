@@ -122,11 +122,12 @@ class CallFailed(Exception):
     Attributes:
         again: the same call may succeed later.
         wait: seconds that the server asked to be left alone.
+        status: of HTTP; 0 where no answer came.
     """
 
-    def __init__(self, reason: str, *, again: bool, wait: float = 0.0) -> None:
+    def __init__(self, reason: str, *, again: bool, wait: float = 0.0, status: int = 0) -> None:
         super().__init__(reason)
-        self.again, self.wait = again, wait
+        self.again, self.wait, self.status = again, wait, status
 
 
 class HTTPRetriever:
@@ -297,11 +298,11 @@ class HTTPRetriever:
             seconds = min(float(wait), _LONGEST_WAIT) if wait.isdigit() else 0.0
             quota = self._wire.quota_used_up(status, content)
             said = f"quota used up (HTTP {status})" if quota else f"HTTP {status}"
-            raise CallFailed(f"{said} from the server", again=status in _AGAIN, wait=seconds)
+            raise CallFailed(f"{said} from the server", again=status in _AGAIN, wait=seconds, status=status)
         try:
             answers = self._wire.read(content, len(queries), k)
         except WrongAnswer as wrong:
-            raise CallFailed(str(wrong), again=True) from None
+            raise CallFailed(str(wrong), again=True, status=status) from None
         self.corpus_hash = sent.get(CORPUS_HEADER, self.corpus_hash)
         return answers
 
@@ -349,9 +350,22 @@ class HTTPRetriever:
                 await self._post(["test"], 1)
         except (CallFailed, TimeoutError) as error:
             raise UserError(
-                f"retriever.settings.url={self.settings.url}: no search engine answers there ({error}); "
-                f"start one: sleuth serve DIR"
+                f"retriever.settings.url={self.settings.url}: {self._advice(error, getattr(error, 'status', 0))}"
             ) from None
+
+    def _advice(self, error: Exception, status: int) -> str:
+        """What is wrong with the server, for whoever can mend it."""
+        if status in (401, 403):
+            variable = self.settings.token_variable
+            if os.environ.get(variable):
+                return f"the server refuses the token in the environment variable {variable} ({error})"
+            return f"the server wants a token ({error}); set the environment variable {variable} to it"
+        if status == 200:
+            return (
+                f"what answers there doesn't speak Search-R1's /retrieve ({error}); "
+                f"name another address, or start sleuth serve without --dialect zerosearch or browsecomp-plus"
+            )
+        return f"no search engine answers there ({error}); start one: sleuth serve DIR"
 
     async def _learn_corpus(self) -> None:
         try:

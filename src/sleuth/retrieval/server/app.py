@@ -35,6 +35,7 @@ TOKEN = "SLEUTH_RETRIEVER_TOKEN"
 _RELOAD_SECONDS = 2.0
 _PROBE_SECONDS = 5.0
 _JSON = [(b"content-type", b"application/json")]
+_MORE = {401: [(b"www-authenticate", b"Bearer")]}
 _PATHS = frozenset((*SEARCH_PATHS, "/access", "/health", "/healthz", "/metrics"))
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -96,7 +97,9 @@ class RetrievalApp:
         try:
             status, body, headers = await self._answer(scope, path, receive)
         except BadRequest as error:
-            status, body, headers = error.status, dump({"error": str(error)}), _JSON
+            status, body, headers = error.status, dump({"error": str(error)}), [*_JSON, *_MORE.get(error.status, ())]
+            if error.allow:
+                headers.append((b"allow", error.allow.encode()))
         except QueueFull:
             text = f"{self._batcher.waiting:,} queries wait already; try again"
             status, body, headers = 503, dump({"error": text}), [*_JSON, (b"retry-after", b"1")]
@@ -116,17 +119,16 @@ class RetrievalApp:
     ) -> tuple[int, bytes | list[bytes], list[tuple[bytes, bytes]]]:
         method = scope["method"]
         if path in ("/health", "/healthz"):
-            if method not in ("GET", "HEAD"):
-                raise BadRequest(405, f"{path} wants GET, not {method}")
+            _check_method(path, method, "GET", "HEAD")
             return await self._health()
         if path not in (*SEARCH_PATHS, "/access", "/metrics"):
             raise BadRequest(404, f"no such path: {path}; search with POST /retrieve")
         self._check_token(scope)
         if path == "/metrics":
+            _check_method(path, method, "GET", "HEAD")
             self.metrics.waiting.set(self._batcher.waiting)
             return 200, self.metrics.text(), [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")]
-        if method != "POST":
-            raise BadRequest(405, f"{path} wants POST, not {method}")
+        _check_method(path, method, "POST")
         body = await self._body(scope, receive)
         index = self._index
         if path == "/access":
@@ -148,6 +150,9 @@ class RetrievalApp:
         return [(index, hits) for hits in index.rows(queries, k)]
 
     async def _body(self, scope: dict[str, Any], receive: Receive) -> bytes:
+        packed = next((value for name, value in scope["headers"] if name == b"content-encoding"), b"identity")
+        if packed.lower() != b"identity":
+            raise BadRequest(415, f"a body packed as {packed.decode('latin-1')} isn't read; send it as it is")
         parts: list[bytes] = []
         size = 0
         while True:
@@ -222,3 +227,8 @@ class RetrievalApp:
             return os.stat(self.settings.folder / MANIFEST).st_mtime_ns
         except OSError:
             return None
+
+
+def _check_method(path: str, method: str, *allowed: str) -> None:
+    if method not in allowed:
+        raise BadRequest(405, f"{path} wants {allowed[0]}, not {method}", allow=", ".join(allowed))

@@ -9,11 +9,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Generic, TypeVar
 
-Search = Callable[[Sequence[Any], int], list[Any]]
+R = TypeVar("R")
+
+Search = Callable[[Sequence[str], int], list[R]]
 """Queries and ``k`` in, one result a query out."""
-
 
 _SHORT, _TURN = 0.0005, 0.002
 """Seconds: a call that takes no longer than the first is searched on the event loop, together with others up to the
@@ -25,17 +27,17 @@ class QueueFull(Exception):
 
 
 @dataclass(slots=True)
-class _Job:
-    queries: list[Any]
+class _Job(Generic[R]):
+    queries: list[str]
     k: int
-    future: asyncio.Future[list[Any]] = field(repr=False)
+    future: asyncio.Future[list[R]] = field(repr=False)
 
     @property
     def characters(self) -> int:
         return sum(map(len, self.queries))
 
 
-class Batcher:
+class Batcher(Generic[R]):
     """Runs searches in the order of their coming: short ones on the event loop, others in threads.
 
     An idle engine gets a query at once; no query waits for others to come. While ``threads`` batches are in work, new
@@ -51,11 +53,11 @@ class Batcher:
         waiting: queries that may wait.
     """
 
-    def __init__(self, search: Search, *, threads: int = 2, largest: int = 128, waiting: int = 4096) -> None:
+    def __init__(self, search: Search[R], *, threads: int = 2, largest: int = 128, waiting: int = 4096) -> None:
         self.search = search
         self._threads, self._largest, self._most = threads, largest, waiting
         self._pool = ThreadPoolExecutor(threads, "search")
-        self._jobs: deque[_Job] = deque()
+        self._jobs: deque[_Job[R]] = deque()
         self._working = 0
         self._called = False
         self._pace = math.inf
@@ -63,7 +65,7 @@ class Batcher:
         self.batches = 0
         self.on_batch: Callable[[int], None] = lambda queries: None
 
-    async def submit(self, queries: list[str], k: int) -> list[Any]:
+    async def submit(self, queries: list[str], k: int) -> list[R]:
         """The result of each query.
 
         Raises:
@@ -108,9 +110,9 @@ class Batcher:
                 return
             self._working += 1
             work = loop.run_in_executor(self._pool, self._timed, queries, batch[0].k)
-            work.add_done_callback(lambda done, batch=batch: self._finish(batch, done))  # type: ignore[misc]
+            work.add_done_callback(partial(self._finish, batch))
 
-    def _timed(self, queries: list[str], k: int) -> tuple[list[Any], Exception | None]:
+    def _timed(self, queries: list[str], k: int) -> tuple[list[R], Exception | None]:
         """Results or what the search raised; the pace is noted."""
         started = time.perf_counter()
         try:
@@ -122,9 +124,9 @@ class Batcher:
             # A mean of the last few: one search that was held up counts little, and cold caches are forgotten.
             self._pace = pace if self._pace == math.inf else 0.8 * self._pace + 0.2 * pace
 
-    def _next_batch(self, seconds: float) -> list[_Job]:
+    def _next_batch(self, seconds: float) -> list[_Job[R]]:
         """Calls from the front of the queue that may be searched together and, but for the first, in this time."""
-        batch: list[_Job] = []
+        batch: list[_Job[R]] = []
         size = 0
         largest = self._largest
         if seconds == math.inf:  # what waits is shared among the threads that are free
@@ -143,7 +145,7 @@ class Batcher:
             size += len(job.queries)
         return batch
 
-    def _finish(self, batch: list[_Job], done: asyncio.Future[tuple[list[Any], Exception | None]]) -> None:
+    def _finish(self, batch: list[_Job[R]], done: asyncio.Future[tuple[list[R], Exception | None]]) -> None:
         self._working -= 1
         if done.cancelled():
             self._give(batch, [], asyncio.CancelledError())
@@ -151,7 +153,7 @@ class Batcher:
             self._give(batch, *done.result())
         self._start()
 
-    def _give(self, batch: list[_Job], results: list[Any], error: BaseException | None) -> None:
+    def _give(self, batch: list[_Job[R]], results: list[R], error: BaseException | None) -> None:
         start = 0
         for job in batch:
             end = start + len(job.queries)

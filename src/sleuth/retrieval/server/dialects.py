@@ -45,11 +45,11 @@ SEARCH_PATHS = (
 
 
 class BadRequest(Exception):
-    """What a client got wrong, with the HTTP status."""
+    """What a client got wrong, with the HTTP status; ``allow``: the right methods, where it was the method."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, *, allow: str = "") -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.allow = status, allow
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,7 @@ def read_ask(path: str, body: bytes, *, default_k: int, limits: Limits, dialect:
         if len(query) > limits.characters:
             raise BadRequest(422, f"query {number} has {len(query):,} characters; at most {limits.characters:,} may be")
     k = _number(row, limits.k) or default_k
-    scored = bool(row.get("return_scores", row.get("return_score", False)))
-    return Ask(queries, k, _answer(path, row, many=many, scored=scored, dialect=dialect))
+    return Ask(queries, k, _answer(path, row, many=many, scored=_scored(row), dialect=dialect))
 
 
 def read_pages(body: bytes, limits: Limits) -> list[str]:
@@ -147,6 +146,17 @@ def _number(row: dict[str, Any], most: int) -> int | None:
             raise BadRequest(422, f'"{name}" must be an integer from 1 to {most}')
         return value
     return None
+
+
+def _scored(row: dict[str, Any]) -> bool:
+    for name in ("return_scores", "return_score"):
+        value = row.get(name)
+        if value is None:
+            continue
+        if not isinstance(value, bool):
+            raise BadRequest(422, f'"{name}" must be true or false')
+        return value
+    return False
 
 
 def _answer(path: str, row: dict[str, Any], *, many: bool, scored: bool, dialect: str) -> Answer:
