@@ -3,8 +3,9 @@
     python -m benchmarks.two_machines [-o RUN_DIR] [KEY=VALUE …]
 
 Needs root and ``ip``. Each machine sees its own loopback and its end of the cable, and nothing else. The launchers meet
-at the first one's address; gradients and rollouts cross the cable. The same five steps in one process follow, and what
-differs is printed. The namespaces are removed at the end.
+at the first one's address; gradients and rollouts cross the cable. The same five steps in one process follow. The first
+step must be the same but for rounding; what differs in later ones is printed, since rounding may move a draw. The
+namespaces are removed at the end.
 """
 
 from __future__ import annotations
@@ -110,8 +111,8 @@ def main() -> None:
     seconds = [r["seconds/rollout"] + r["seconds/update"] for r in two]
     print(f"{len(two)} steps on two machines, {min(seconds):.1f} to {max(seconds):.1f} s each")
     print(f"sent over the cable: {sent[0] / 1e6:.1f} and {sent[1] / 1e6:.1f} MB")
-    print("as in one process" if not wrong else "\n".join(f"WRONG: {line}" for line in wrong))
-    sys.exit(1 if wrong else 0)
+    print("every step as in one process" if not wrong else "\n".join(f"differs: {line}" for line in wrong))
+    sys.exit(1 if len(two) != STEPS or any(line.startswith("step 1:") for line in wrong) else 0)
 
 
 def compared(two: list[dict], one: list[dict]) -> list[str]:

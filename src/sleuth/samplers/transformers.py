@@ -37,7 +37,8 @@ class TransformersSampler:
     in their last bits between batch shapes, as floating point does; no more than that.
 
     Changed weights are noticed and void what was computed, so that a trainer may share its model. (Writes through
-    ``.data`` go unseen: call :meth:`clear` after one.) The model may be in training mode, and is put back into it.
+    ``.data`` and those of a fused optimiser go unseen: release the conversations or call :meth:`clear` after one.) The
+    model may be in training mode, and is put back into it.
 
     Memory is conversations x longest context x 2 x layers x key heads x head size numbers, given back when the last
     conversation is released.

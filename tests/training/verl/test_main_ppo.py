@@ -56,16 +56,15 @@ def main_ppo(folder, *overrides, steps=2):
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         "RAY_worker_niceness": "0",  # 15 else, and a busy machine leaves the workers nothing
     }
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "verl.trainer.main_ppo", *world.overrides, *CLUSTER),
-            *(f"trainer.total_training_steps={steps}", *overrides),
-        ],
-        env=environment,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
+    command = [
+        *(sys.executable, "-m", "verl.trainer.main_ppo", *world.overrides, *CLUSTER),
+        *(f"trainer.total_training_steps={steps}", *overrides),
+    ]
+    for _ in range(4):
+        done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True)
+        # Ray gives its own processes 30 s to come up, whatever else the machine does.
+        if "node timed out during startup" not in done.stdout + done.stderr:
+            break
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return [dict(_metrics(line)) for line in done.stdout.splitlines() if re.search(r"\bstep:\d+ - ", line)]
 
