@@ -126,15 +126,19 @@ def kill_and_resume(
     """Kill runs in ``folder`` until ``kills`` have hit; a run that finishes is compared and the next one begun.
 
     Args:
-        whole: the unbroken run's folder. ``seconds``: how long it took; moments are drawn from them evenly.
+        whole: the unbroken run's folder. ``seconds``: how long it took. A life's moment is drawn evenly from the time
+            that lives like it have taken of late: a machine is now faster, now slower.
         aim: None, or "checkpoint": the moments are within a few milliseconds after the next one began to be written.
     """
     found = Found()
     wanted = result(whole)
+    takes = {True: seconds, False: seconds}
     while True:
+        begun = (folder / "recipe.yaml").is_file()
+        started = time.monotonic()
         process = lives.begin_or_resume(folder)
         if found.kills < kills:
-            _wait(process, folder, seconds, rng, aim)
+            _wait(process, folder, takes[begun], rng, aim)
         else:
             process.join()
         if process.is_alive():
@@ -145,6 +149,7 @@ def kill_and_resume(
             found.most_lost = max(found.most_lost, _lost(folder))
             say(f"kill {found.kills} of {kills}: {_moment(folder)}")
             continue
+        takes[begun] = (takes[begun] + time.monotonic() - started) / 2
         if process.exitcode:
             found.wrong.append(f"after {found.kills} kills a run ended with {process.exitcode}: {_said(folder)}")
         else:
