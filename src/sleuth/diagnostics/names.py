@@ -187,6 +187,12 @@ CATALOGUE: tuple[Metric, ...] = (
     Metric("sequence/<sign>/min", "lowest length-normalised ratio of a rollout", "ratio", "down"),
     Metric("sequence/<sign>/q05", "5 % quantile of the rollouts' length-normalised ratios", "ratio", "down"),
     Metric("sequence/<sign>/below_0.9", "share of rollouts whose length-normalised ratio is below 0.9", "share", "up"),
+    # Sampler (sampling.server)
+    Metric("sampler/gap/mean", "mean size of the log-ratio between trainer and sampler", "nats", "up"),
+    Metric("sampler/gap/max", "largest size of a log-ratio between trainer and sampler", "nats", "up"),
+    Metric("sampler/weight", "mean importance weight of the tokens, after the cut", "ratio", "either"),
+    Metric("sampler/cut", "share of tokens whose importance weight was cut", "share", "up"),
+    Metric("sampler/unknown", "policy tokens without a log-prob of the sampler; their weight is 1", "tokens", "up"),
     # Time
     Metric("seconds/rollout", "wall clock of rollouts and rewards", "seconds", "none"),
     Metric("seconds/update", "wall clock of the updates, and of the passes before them", "seconds", "none"),

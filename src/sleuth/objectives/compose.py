@@ -144,6 +144,8 @@ class Objective:
             ValueError: a term needs something (``ref_logp``, ``entropy``, …) that the tokens or totals don't have.
         """
         per_token, clipped = self.surrogate(tokens)
+        if tokens.weights is not None:
+            per_token = per_token * tokens.weights
         weights = self.aggregation.weights(tokens.mask, totals, per_token.dtype)
         loss = per_token * weights
         result = TokenLoss(loss, clipped, None)

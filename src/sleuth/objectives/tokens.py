@@ -27,6 +27,8 @@ class Tokens:
         entropy: (B, T) of the policy's distribution at each token, in nats, with gradient, or None.
         answer: (B, T) bool, True for tokens of the final answer, or None.
         searches: (B,) number of searches of each rollout, or None.
+        weights: (B, T) by which the surrogate's losses are multiplied, no gradient, or None. They correct for a sampler
+            that isn't quite the policy.
     """
 
     logp: Tensor
@@ -39,6 +41,7 @@ class Tokens:
     entropy: Tensor | None = None
     answer: Tensor | None = None
     searches: Tensor | None = None
+    weights: Tensor | None = None
 
     @classmethod
     def build(
@@ -53,6 +56,7 @@ class Tokens:
         entropy: Tensor | None = None,
         answer: Tensor | None = None,
         searches: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tokens:
         """Drop tokens whose log-probs are not finite, and zero everything outside of the mask.
 
@@ -86,6 +90,7 @@ class Tokens:
             entropy=None if entropy is None else torch.where(kept, entropy, zero),
             answer=None if answer is None else answer.bool(),
             searches=searches,
+            weights=None if weights is None else torch.where(kept, weights, zero),
         )
 
     @cached_property

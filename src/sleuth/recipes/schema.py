@@ -16,6 +16,7 @@ from sleuth.diagnostics.alarm_limits import AlarmLimits
 from sleuth.lab.settings import ComparisonSettings
 from sleuth.rewards.reward import RewardSettings
 from sleuth.samplers.openai_compatible import EndpointSettings
+from sleuth.samplers.served_policy import ServerSettings
 from sleuth.training.search_e1.settings import SearchE1Settings
 from sleuth.world.files import WorldSetSettings
 
@@ -114,12 +115,14 @@ class SamplingSettings(Settings):
         temperature: above 0, where every rollout of a group would be the same and no advantage differ from 0;
             ``evaluation.temperature`` may be 0.
         max_rows: rollouts decoded together; None: all of a batch.
+        server: a vLLM server that samples for training with LoRA; None: the model in training does it itself.
     """
 
     temperature: float = Field(default=1.0, gt=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
     top_k: int = Field(default=0, ge=0)
     max_rows: int | None = Field(default=None, ge=1)
+    server: ServerSettings | None = None
 
 
 class TrainerSettings(Settings):

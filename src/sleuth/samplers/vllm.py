@@ -65,6 +65,7 @@ class VLLMSampler:
             raise UserError("a vLLM server is asked with httpx; pip install 'sleuth[http]'") from None
         key = os.environ.get(settings.key_variable)
         self.settings = settings
+        self.model = settings.model
         self._client = httpx.Client(
             base_url=settings.url.rstrip("/"),
             timeout=settings.timeout,
@@ -123,7 +124,7 @@ class VLLMSampler:
         self, context: list[int], room: int, seed: int, stop: StopRule, params: SamplingParams
     ) -> tuple[list[int], list[float]]:
         body = {
-            "model": self.settings.model,
+            "model": self.model,
             "prompt": context,
             "max_tokens": room,
             "temperature": params.temperature,
@@ -139,14 +140,14 @@ class VLLMSampler:
             "skip_special_tokens": False,
             "add_special_tokens": False,
         }
-        choice = self._post(body)["choices"][0]
+        choice = self._call("/v1/completions", body).json()["choices"][0]
         ids = choice.get("token_ids")
         stated = (choice.get("logprobs") or {}).get("token_logprobs")
         if ids is None or stated is None or len(ids) != len(stated):
             raise UserError(f"{self.settings.url} returns no token ids with log-probs; use vLLM 0.10.2 or newer")
         return ids, [float(x) if x is not None else float("nan") for x in stated]
 
-    def _post(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _call(self, path: str, body: dict[str, Any]) -> Any:
         import httpx
 
         reason = ""
@@ -154,12 +155,12 @@ class VLLMSampler:
             if attempt:
                 time.sleep(min(0.5 * 2**attempt, 30.0))
             try:
-                answer = self._client.post("/v1/completions", json=body)
+                answer = self._client.post(path, json=body)
             except httpx.HTTPError as error:
                 reason = type(error).__name__
                 continue
             if answer.status_code == 200:
-                return answer.json()
+                return answer
             reason = f"status {answer.status_code}: {' '.join(answer.text.split())[:160]}"
             if answer.status_code not in _AGAIN:
                 raise UserError(f"{self.settings.url} refuses the request ({reason}); check url, model and context")

@@ -37,6 +37,7 @@ from sleuth.training.progress import Progress
 from sleuth.training.resuming import check_same_inputs, check_same_recipe, data_hash, evidence_hash
 from sleuth.training.rollback import recipe_after_rollback, recipe_in_force, roll_back, unanswered_stop
 from sleuth.training.run_folder import RunFolder, environment, write_text
+from sleuth.training.served_sampling import check_served_sampling, served_policy
 from sleuth.training.teacher_pass import teacher_pass
 from sleuth.training.trl import SearchGRPOTrainer
 from sleuth.training.watch import Watch, kept_step
@@ -110,6 +111,7 @@ def train(
     run = RunFolder(run_dir)
     processes = processes or Processes.join()
     _objective(recipe)
+    check_served_sampling(recipe, processes.count)
     if "rollback" in recipe.diagnosis.actions:
         _objective(recipe_after_rollback(recipe))
     if recipe.schedule == "search_e1":
@@ -262,14 +264,14 @@ def build_trainer(
     )
     if hasattr(parts.retriever, "prepare"):
         parts.retriever.prepare({q.corpus for q in parts.train})
-    sampler = build_sampler(recipe, parts.model)
+    served = served_policy(recipe, run.path)
     watch = Watch(recipe, run, progress)
     objective = _objective(recipe)
     trainer = SearchGRPOTrainer(
         model=parts.model,
         tokenizer=parts.tokenizer,
         args=args,
-        agent=build_agent(parts, sampler),
+        agent=build_agent(parts, served or build_sampler(recipe, parts.model)),
         reward=parts.reward,
         objective=objective,
         teacher=teacher_pass(recipe, parts) if objective.needs_teacher else None,
@@ -281,12 +283,15 @@ def build_trainer(
         group=t.group,
         on_batch=watch.batch_rolled_out,
         processes=processes,
+        max_weight=None if served is None else recipe.sampling.server.max_weight,
         peft_config=_lora(recipe),
         callbacks=[watch],
     )
     from transformers import PrinterCallback
 
     trainer.remove_callback(PrinterCallback)
+    if served is not None:
+        served.policy = trainer.model
     watch.trainer = trainer
     watch.dev = lambda: dev_rollouts(recipe, parts, processes.spread(trainer.agent, trainer.model))
     return trainer

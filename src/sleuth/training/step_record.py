@@ -10,6 +10,7 @@ from torch import Tensor
 from sleuth.diagnostics.drift import Drift
 from sleuth.objectives.compose import TokenLoss
 from sleuth.objectives.tokens import Tokens
+from sleuth.training.importance import SamplerGap
 from sleuth.types import SpanKind, Trajectory
 
 
@@ -40,6 +41,9 @@ class StepRecord:
 
     Args:
         updates: optimiser updates made of one batch.
+
+    Attributes:
+        sampler_gap: between trainer and sampler, where another engine samples; of one process.
     """
 
     def __init__(self, updates: int):
@@ -56,6 +60,7 @@ class StepRecord:
         self._gradients: list[float] = []
         self._skipped = 0
         self._passes: list[tuple[MicroBatch, Tensor]] = []
+        self.sampler_gap = SamplerGap()
 
     def add(self, batch: MicroBatch, tokens: Tokens, result: TokenLoss, entropy: Tensor, loss: Tensor) -> None:
         """One pass; ``entropy`` (B, T) in nats, ``loss`` the sum of the token losses."""
@@ -118,7 +123,7 @@ class StepRecord:
         if self._kls:
             metrics["kl"] = sum(x.item() for x in self._kls) / max(self._tokens, 1)
         metrics |= {f"term/{name}": float(part) / self._updates for name, part in self._terms.items()}
-        metrics |= self._drift.flush()
+        metrics |= self._drift.flush() | self.sampler_gap.metrics()
         self._start()
         return metrics
 

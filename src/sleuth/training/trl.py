@@ -43,6 +43,7 @@ from sleuth.objectives.tokens import Tokens
 from sleuth.objectives.zero_variance import rows_with_copies
 from sleuth.seeds import derive_seed
 from sleuth.training.checkpoints import full_disk_is_said, tied_weights_are_not_missing
+from sleuth.training.importance import importance_weights
 from sleuth.training.micro_batches import PADDING, at_rows, deal, joined
 from sleuth.training.processes import Processes, whole_weights
 from sleuth.training.prompts import PromptSampler
@@ -65,6 +66,7 @@ class SearchGRPOTrainer(GRPOTrainer):
         on_batch: called with the step's number and its trajectories as soon as these are rewarded.
         processes: that share the work; all get the same arguments.
         teacher: of an objective that needs one, made once the engine has its model.
+        max_weight: cut of the importance weights, where another engine samples; None: the model itself samples.
 
     Attributes:
         batch_metrics: of the batch in training, what its rollouts say.
@@ -93,6 +95,7 @@ class SearchGRPOTrainer(GRPOTrainer):
         on_batch: Callable[[int, Sequence[Trajectory]], None],
         processes: Processes = Processes(),
         teacher: Callable[[nn.Module], TeacherPass] | None = None,
+        max_weight: float | None = None,
         peft_config: Any = None,
         callbacks: list | None = None,
     ):
@@ -103,6 +106,7 @@ class SearchGRPOTrainer(GRPOTrainer):
         self._params = params
         self.updates_per_batch = updates_per_batch
         self._group = group
+        self._max_weight = max_weight
         self.steps = steps
         self.processes = processes
         self._run_folder = RunFolder(Path(args.output_dir or ".").parent)
@@ -441,9 +445,15 @@ class SearchGRPOTrainer(GRPOTrainer):
         self._scoring = None
         # Without a pass of the trainer's own there was no update since the rollout: this pass is that pass.
         old_logp = inputs.get("old_per_token_logps")
+        before = logp.detach() if old_logp is None else old_logp
+        weights = None
+        if self._max_weight is not None:
+            sampled = inputs["sampling_per_token_logps"]
+            weights = importance_weights(before, sampled, policy, self._max_weight)
+            self.record.sampler_gap.add(before, sampled, policy, self._max_weight)
         tokens = Tokens.build(
             logp,
-            logp.detach() if old_logp is None else old_logp,
+            before,
             inputs["advantages"],
             policy,
             inputs.get("ref_per_token_logps"),
@@ -451,6 +461,7 @@ class SearchGRPOTrainer(GRPOTrainer):
             entropy=entropy if self._objective.needs_entropy else None,
             answer=inputs["kinds"] == ANSWER if self._objective.needs_answers else None,
             searches=inputs.get("searches"),
+            weights=weights,
         )
         self._empty_update = not inputs["step_totals"].tokens
         result = self._objective.token_loss(tokens, inputs["step_totals"])

@@ -1,0 +1,111 @@
+"""Training with the rollouts of a vLLM server: adapters are sent, the gap is measured and corrected."""
+
+import pytest
+import torch
+
+from sleuth.assembly import build_model, build_tokenizer
+from sleuth.errors import UserError
+from sleuth.objectives import resolve
+from sleuth.objectives.aggregation import StepTotals
+from sleuth.objectives.tokens import Tokens
+from sleuth.training.importance import SamplerGap, importance_weights
+from sleuth.training.processes import Processes
+from sleuth.training.run import train
+from sleuth.training.run_folder import RunFolder
+
+from .served import ServedModel
+
+LORA = ["model_settings.lora=4", "trainer.lr=0.02", "trainer.steps=3", "trainer.eval_every=0"]
+SERVER = ["evaluation.enabled=false", "sampling.server.model=base"]
+
+
+def trained(small, path, **server):
+    """Metrics of a short run whose rollouts a server samples, and the server."""
+    recipe = small()
+    with ServedModel(build_model(recipe).eval(), build_tokenizer(recipe), **server) as served:
+        train(small(*LORA, *SERVER, f"sampling.server.url={served.url}"), path, quiet=True)
+    return RunFolder(path).read_metrics(), served
+
+
+def test_the_server_samples_from_the_weights_of_the_moment(small, tmp_path):
+    records, served = trained(small, tmp_path / "run")
+    for record in records:
+        assert 0 < record["sampler/gap/mean"] < 1e-4
+        assert record["sampler/weight"] == pytest.approx(1, abs=1e-4)
+        assert record["sampler/unknown"] == 0
+        assert record["searches"] > 0
+    assert len(served.loaded) == 3  # one version a step
+    assert [*served.models] == ["base", served.loaded[-1]]
+    assert [folder.name for folder in (tmp_path / "run" / "adapters").iterdir()] == served.loaded[-1:]
+
+
+def test_a_server_that_stays_behind_is_seen_and_corrected(small, tmp_path):
+    records, _ = trained(small, tmp_path / "run", stale=True)
+    assert records[0]["sampler/gap/mean"] < 1e-4
+    assert records[-1]["sampler/gap/mean"] > 1e-3
+    assert records[-1]["sampler/weight"] != pytest.approx(1, abs=1e-4)
+
+
+def test_weights_are_ratios_cut_from_above_and_1_where_nothing_is_known():
+    old = torch.log(torch.tensor([[0.4, 0.1, 0.9, 0.5, 0.5]]))
+    sampled = torch.log(torch.tensor([[0.2, 0.4, 0.1, float("nan"), 0.1]]))
+    mask = torch.tensor([[1, 1, 1, 1, 0]])
+    weights = importance_weights(old, sampled, mask, 3.0)
+    torch.testing.assert_close(weights, torch.tensor([[2.0, 0.25, 3.0, 1.0, 1.0]]))
+    gap = SamplerGap()
+    assert gap.metrics() == {}
+    gap.add(old, sampled, mask, 3.0)
+    found = gap.metrics()
+    sizes = torch.tensor([2.0, 4.0, 9.0]).log()
+    assert found["sampler/gap/mean"] == pytest.approx(sizes.mean().item())
+    assert found["sampler/gap/max"] == pytest.approx(sizes.max().item())
+    assert found["sampler/weight"] == pytest.approx((2 + 0.25 + 3) / 3)
+    assert (found["sampler/cut"], found["sampler/unknown"]) == (pytest.approx(1 / 3), 1)
+
+
+def test_weighted_rollouts_of_another_sampler_have_the_mean_of_the_policys_own():
+    """E over the sampler of w·f is E over the policy of f, exactly, where no weight is cut."""
+    policy, sampler = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.2, 0.3, 0.5])
+    value = torch.tensor([1.0, -2.0, 5.0])
+    weights = importance_weights(policy.log()[None], sampler.log()[None], torch.ones(1, 3), 10.0)[0]
+    assert (sampler * weights * value).sum() == pytest.approx((policy * value).sum().item())
+
+
+def test_weights_multiply_the_surrogate_and_no_term():
+    objective = resolve("grpo+llds", {}, None, 0.1)
+    torch.manual_seed(0)
+    logp, old, ref = (torch.log(torch.rand(3, 5) * 0.9 + 0.05) for _ in range(3))
+    advantages, mask = torch.tensor([1.0, -1.0, 0.5]), torch.ones(3, 5)
+    weights = torch.rand(3, 5) + 0.5
+    totals = StepTotals.of(mask, advantages)
+
+    def loss(**given):
+        return objective.token_loss(Tokens.build(logp, old, advantages, mask, ref, **given), totals)
+
+    plain, weighted = loss(), loss(weights=weights)
+    terms = sum(plain.terms.values())
+    torch.testing.assert_close(weighted.loss, (plain.loss - terms) * weights + terms)
+    torch.testing.assert_close(loss(weights=torch.ones(3, 5)).loss, plain.loss)
+
+
+@pytest.mark.parametrize(
+    ("settings", "processes", "said"),
+    [
+        ([], 1, "model_settings.lora"),
+        (["model_settings.lora=4"], 2, "one process"),
+        (["model_settings.lora=4", "schedule=search_e1"], 1, "search_e1"),
+        (["model_settings.lora=4"], 1, "no vLLM server answers"),
+    ],
+)
+def test_what_a_server_can_not_do_is_refused(small, tmp_path, settings, processes, said):
+    recipe = small(*settings, *SERVER, "sampling.server.url=http://127.0.0.1:9")
+    with pytest.raises(UserError, match=said):
+        train(recipe, tmp_path / "run", quiet=True, processes=Processes(0, processes))
+
+
+def test_a_server_of_another_model_is_refused(small, tmp_path):
+    recipe = small()
+    with ServedModel(build_model(recipe), build_tokenizer(recipe)) as served:
+        settings = [*LORA, "sampling.server.model=other", f"sampling.server.url={served.url}"]
+        with pytest.raises(UserError, match="serves base"):
+            train(small(*settings, "evaluation.enabled=false"), tmp_path / "run", quiet=True)
