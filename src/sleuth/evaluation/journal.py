@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,9 @@ from sleuth.errors import UserError
 from sleuth.jsonl import read_jsonl, replace_surrogates, write_atomically, write_jsonl
 from sleuth.rollouts import InvalidRollout, from_dict, to_dict
 from sleuth.types import FAILED, Question, Trajectory
+
+_SYNC_EVERY = 5.0
+"""Seconds between two waits for the disk."""
 
 
 class Journal:
@@ -27,6 +31,7 @@ class Journal:
         self.path = folder / f"rollouts-{system}.jsonl"
         self.packed = folder / f"rollouts-{system}.jsonl.zst"
         self._file: IO[bytes] | None = None
+        self._synced = 0.0
 
     def open(self, *, retry_failed: bool = True) -> set[str]:
         """Open for appending; returns the ids that are answered.
@@ -41,13 +46,15 @@ class Journal:
         return ids
 
     def append(self, trajectories: Sequence[Trajectory]) -> None:
-        """Write whole lines, in one go, and to the disk."""
+        """Write whole lines in one go, out of the process: a kill leaves them. A power cut costs the last few seconds,
+        since waiting for the disk at every answer would hold up all others that are on their way."""
         if self._file is None:
             raise RuntimeError("the journal isn't open")
         lines = [replace_surrogates(json.dumps(_row_of(t), ensure_ascii=False)) + "\n" for t in trajectories]
         self._file.write("".join(lines).encode())
         self._file.flush()
-        os.fsync(self._file.fileno())
+        if time.monotonic() - self._synced > _SYNC_EVERY:
+            self._sync()
 
     def close(self, *, whole: bool) -> None:
         """``whole``: nothing more will come, so that the file is compressed."""
@@ -55,8 +62,14 @@ class Journal:
             write_jsonl(self.packed, (row for _, row in read_jsonl(self.path)))
             self.path.unlink()
         if self._file is not None:
+            self._sync()
             self._file.close()
             self._file = None
+
+    def _sync(self) -> None:
+        if self._file is not None:
+            os.fsync(self._file.fileno())
+            self._synced = time.monotonic()
 
     def trajectories(self) -> Iterator[Trajectory]:
         """All answers so far, in the order of their coming; nothing where none has begun.

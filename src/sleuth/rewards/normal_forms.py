@@ -80,7 +80,9 @@ _RAISED = re.compile("(?<=[0-9])[²³¹⁰⁴-⁹⁺⁻₀-₉¼-¾⅐-⅞↉①
 def _fold(text: str) -> str:
     if text.isascii():
         return text.lower()
-    text = "".join(str(unicodedata.decimal(c)) if c.isdecimal() else c for c in text.translate(_APOSTROPHES))
+    # Composed first, since some signs are another sign's other name (U+0374 is U+02B9, U+1FFD is the acute accent).
+    text = unicodedata.normalize("NFC", text).translate(_APOSTROPHES)
+    text = "".join(str(unicodedata.decimal(c)) if c.isdecimal() else c for c in text)
     text = unicodedata.normalize("NFKD", _RAISED.sub(r" \g<0>", text)).casefold()
     # Classes from 200 on are accents above, below and through a letter; lower ones (the voicing mark that sets が apart
     # from か, vowel points) are letters of their own.

@@ -107,7 +107,7 @@ class OpenAIWriter:
             raise UserError(f"name the model that {settings.url} serves: evaluation.endpoint.model=NAME")
         self.settings = settings
         self.tally = Tally()
-        self._client: Any = None
+        self._free: list[Any] = []
         self._slots: asyncio.Semaphore | None = None
         self._next_start = 0.0
         self._pause_until = 0.0
@@ -132,14 +132,21 @@ class OpenAIWriter:
     async def __aenter__(self) -> Self:
         import httpx
 
-        limits = httpx.Limits(max_connections=self.settings.concurrency, max_keepalive_connections=None)
-        self._client = httpx.AsyncClient(timeout=self.settings.timeout, limits=limits, trust_env=True)
+        # A connection each, since a pool of many looks through all of them for every call: a tenth of the time at 64.
+        trusted = httpx.create_ssl_context()
+        self._free = [
+            httpx.AsyncClient(
+                timeout=self.settings.timeout, limits=httpx.Limits(max_connections=1), trust_env=True, verify=trusted
+            )
+            for _ in range(self.settings.concurrency)
+        ]
         self._slots = asyncio.Semaphore(self.settings.concurrency)
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        client, self._client, self._slots = self._client, None, None
-        await client.aclose()
+        clients, self._free, self._slots = self._free, [], None
+        for client in clients:
+            await client.aclose()
 
     async def awrite(self, request: WriteRequest, params: SamplingParams) -> Written:
         """One message, inside ``async with``.
@@ -204,14 +211,17 @@ class OpenAIWriter:
 
         key = os.environ.get(self.settings.key_variable)
         headers = {"content-type": "application/json", **({"authorization": f"Bearer {key}"} if key else {})}
+        client = self._free.pop()  # there is one: calls hold a slot
         try:
-            answer = await self._client.post(f"{self.settings.url}/chat/completions", content=body, headers=headers)
+            answer = await client.post(f"{self.settings.url}/chat/completions", content=body, headers=headers)
         except httpx.TimeoutException:
             raise _TryAgain(f"no answer in {self.settings.timeout:g} s") from None
         except httpx.InvalidURL as error:
             raise UserError(f"{self.settings.url}: {error}; give the address of an endpoint") from None
         except httpx.HTTPError as error:
             raise _TryAgain(type(error).__name__) from None
+        finally:
+            self._free.append(client)
         if answer.status_code == 200:
             return answer.content
         reason = f"status {answer.status_code}{_said(answer.content)}"
