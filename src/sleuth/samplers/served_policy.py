@@ -42,6 +42,7 @@ class ServedPolicy(VLLMSampler):
         policy: the PEFT model in training; set before the first call.
     """
 
+    settings: ServerSettings
     policy: Any = None
 
     def __init__(self, settings: ServerSettings, folder: Path):

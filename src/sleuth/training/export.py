@@ -140,7 +140,8 @@ def push(folder: Path, name: str, *, private: bool = False, say: Callable[[str],
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 
-    no_answer = HfHubHTTPError.__bases__[0]  # what the HTTP library raises that the hub's client is built on
+    # What the HTTP library raises that the hub's client is built on, which is not the same in all its versions.
+    no_answer: type[Exception] = HfHubHTTPError.__bases__[0]
     api = HfApi()
     whole = f"the folder {folder} is whole; `hf upload {name} {folder}` sends it again"
     try:

@@ -283,7 +283,7 @@ def build_trainer(
         group=t.group,
         on_batch=watch.batch_rolled_out,
         processes=processes,
-        max_weight=None if served is None else recipe.sampling.server.max_weight,
+        max_weight=None if served is None else served.settings.max_weight,
         peft_config=_lora(recipe),
         callbacks=[watch],
     )
