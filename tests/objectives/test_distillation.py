@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sleuth.objectives.distillation import distil, divergence, divergence_terms, keep_top
+from sleuth.objectives.distillation import ELEMENTS, distil, divergence, divergence_terms, keep_top
 
 P = torch.tensor([0.7, 0.2, 0.05, 0.05], dtype=torch.float64)
 Q = torch.tensor([0.4, 0.4, 0.1, 0.1], dtype=torch.float64)
@@ -154,6 +154,12 @@ def test_no_chunk_is_larger_than_asked_for():
 
     distil(torch.randn(50, 4), torch.randn(50, 4), head, head, torch.zeros(50, dtype=torch.long), elements=700)
     assert max(sizes) == 7
+
+
+@pytest.mark.parametrize("vocabulary", [32_000, 49_152, 128_256, 151_936, 262_144])
+def test_a_chunks_logits_are_a_block_that_the_allocator_gives_back(vocabulary):
+    """glibc maps blocks from 32 MiB on, whatever it was asked for before; smaller ones can end up in its heap."""
+    assert (ELEMENTS // vocabulary) * vocabulary * 4 > 32 << 20
 
 
 def test_a_token_that_neither_can_say_adds_nothing():
