@@ -173,3 +173,16 @@ def questions(draw):
 @given(questions())
 def test_a_question_survives_its_row(question):
     assert read(question_row(question)) == question
+
+
+@pytest.mark.parametrize("carried", ["", '"text"', "[1]", "{", "[" * 100_000])
+def test_a_damaged_box_of_our_own_parquet_is_refused_with_its_row(carried):
+    with pytest.raises(UserError, match=r"line 3: \"extra_info\.sleuth\" holds no JSON object"):
+        read({"id": "q17", "question": "Who?", "golden_answers": ["Ann"], "extra_info": {"sleuth": carried}})
+
+
+def test_aliases_that_are_no_list_are_answers_or_refused():
+    assert read({"question": "Who?", "answer": "Ann", "answer_aliases": 5}).golden_answers == ["Ann", "5"]
+    assert read({"question": "Who?", "answer": "Ann", "answer_aliases": []}).golden_answers == ["Ann"]
+    with pytest.raises(UserError, match=r'"answer_aliases": a golden answer is True'):
+        read({"question": "Who?", "answer": "Ann", "answer_aliases": True})

@@ -5,6 +5,7 @@ from sleuth.agent.tags import TagSettings
 from sleuth.evaluation.methods import METHODS
 from sleuth.evaluation.methods.answers import answer_line, whole_answer
 from sleuth.evaluation.methods.method import Budget, Find, Write
+from sleuth.evaluation.methods.react import find_action
 from sleuth.evaluation.methods.tags_over_chat import tags_over_chat
 from sleuth.evaluation.rehearsal import rehearse
 from sleuth.samplers.writer import Written
@@ -71,6 +72,24 @@ def test_react_acts_until_it_finishes():
     assert (answer, queries(asked)) == ("London", ["Ada birthplace"])
     assert asked[-1].messages[-2].content == step
     assert asked[-1].messages[-1].content.startswith("Observation:\n[1] Ada")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Action: search[one] Action: search[two]", ("search", "one")),
+        ("Action: search[an open one\nAction: Finish[Rome]", ("Finish", "Rome")),
+        ("Action: search[an open one\n]", None),
+        ("Action: search[a [b] c]", ("search", "a [b")),
+        ("]Action: search", None),
+        ("Action: search[" * 100_000, None),
+        ("Action: search[" * 100_000 + "\nAction: search[q]", ("search", "q")),
+    ],
+    ids=range(7),
+)
+def test_an_action_stands_on_one_line(text, found):
+    action = find_action(text)
+    assert found == (action and action.groups())
 
 
 def test_react_is_told_of_a_missing_action_and_of_its_last_turn():

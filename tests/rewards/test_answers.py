@@ -43,7 +43,12 @@ def test_no_answer_is_refused_with_the_row(nothing):
 
 
 @pytest.mark.parametrize(
-    "wrong", [[None], [["Paris"]], [True], True, [{"text": "Paris"}], {"answer": "Paris"}], ids=repr
+    "wrong",
+    [
+        *([None], [["Paris"]], [True], True, [{"text": "Paris"}], {"answer": "Paris"}),
+        *({"value": ["Paris"]}, {"value": {"a": 1}}, {"value": None}, {"value": "Paris", "aliases": [["Rome"]]}),
+    ],
+    ids=repr,
 )
 def test_an_answer_that_is_not_text_is_refused_with_the_row(wrong):
     with pytest.raises(UserError, match=r"^row 5: "):
@@ -59,3 +64,8 @@ def test_numbers_become_text():
     assert golden_answers([1984, 2.5]) == ["1984", "2.5"]
     assert golden_answers(np.array([1984])) == ["1984"]
     assert golden_answers("[1984]") == ["1984"]
+
+
+def test_an_alias_that_is_one_text_is_one_answer():
+    assert golden_answers({"value": "Paris", "aliases": "City of Light"}) == ["Paris", "City of Light"]
+    assert golden_answers({"value": "Paris", "aliases": None}) == ["Paris"]
