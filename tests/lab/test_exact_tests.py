@@ -6,7 +6,7 @@ from math import comb
 
 import pytest
 
-from sleuth.lab.exact_tests import corrected, different_means, fewer_collapses, seeds_needed
+from sleuth.lab.exact_tests import corrected, different_means, fewer_collapses, seeds_needed, seeds_needed_against
 
 
 def test_three_runs_against_three_reach_one_in_twenty_at_best():
@@ -87,3 +87,17 @@ def test_equal_runs_do_not_differ_and_single_runs_can_not():
 
 def test_two_sided_tests_need_more_seeds():
     assert [seeds_needed(arms, sides=2) for arms in (1, 14)] == [4, 6]
+
+
+def test_seeds_needed_against_the_runs_that_are_there():
+    # Six of eight lost: no collapse in n runs has p = comb(8, 6) / comb(8 + n, 6).
+    n = seeds_needed_against(8, 14, grpo_collapsed=6)
+    assert n == 8
+    assert 14 * comb(8, 6) / comb(8 + n, 6) <= 0.05 < 14 * comb(8, 6) / comb(7 + n, 6)
+    assert fewer_collapses(0, n, 6, 8).p == pytest.approx(comb(8, 6) / comb(8 + n, 6))
+    assert seeds_needed_against(3, 14, grpo_collapsed=1) is None
+
+
+def test_seeds_needed_for_final_rewards_against_the_runs_that_are_there():
+    n = seeds_needed_against(3, 14)
+    assert 28 / comb(3 + n, 3) <= 0.05 < 28 / comb(2 + n, 3)

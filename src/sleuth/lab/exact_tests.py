@@ -97,6 +97,22 @@ def seeds_needed(tested: int, sides: int = 1) -> int:
     return next(n for n in range(2, 100) if _exact(sides * tested / math.comb(2 * n, n)) <= LEVEL)
 
 
+def seeds_needed_against(grpo_n: int, tested: int, grpo_collapsed: int | None = None) -> int | None:
+    """Seeds of an arm that can decide against the runs of GRPO that are there; None where fifty can't.
+
+    Args:
+        tested: arms that are corrected for.
+        grpo_collapsed: of the ``grpo_n`` runs, where collapses are to decide; None: final rewards are.
+    """
+
+    def smallest(n: int) -> float:
+        if grpo_collapsed is None:
+            return _exact(2 / math.comb(n + grpo_n, n))
+        return _fisher(0, n, grpo_collapsed, grpo_n)
+
+    return next((n for n in range(2, 51) if _exact(smallest(n) * tested) <= LEVEL), None)
+
+
 def _fisher(collapsed: int, n: int, grpo_collapsed: int, grpo_n: int) -> float:
     from scipy.stats import fisher_exact
 

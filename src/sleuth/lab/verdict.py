@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from sleuth.evaluation.statistics import Interval
 from sleuth.lab.analysis import Line
-from sleuth.lab.exact_tests import ExactTest, seeds_needed
+from sleuth.lab.exact_tests import ExactTest, seeds_needed, seeds_needed_against
 from sleuth.lab.results import Result, Status
 from sleuth.lab.settings import BASELINE
 
@@ -58,7 +58,8 @@ def _of_collapses(grpo: Line, others: Sequence[Line]) -> list[str]:
         texts.append(
             f"collapses can't decide about {_arms(hopeless, tests)}: with {_runs(n)} against {grpo.n}, of which GRPO "
             f"lost {grpo.collapsed}, even no collapse at all has {_smallest(first, 'one')}. "
-            f"{_more_seeds(seeds_needed(first.tested))}"
+            f"At least {seeds_needed(first.tested)} seeds an arm are needed, if plain GRPO always collapses; "
+            f"{_against_these(seeds_needed_against(grpo.n, first.tested, grpo.collapsed), grpo.n)}"
         )
     rest = [f"{arm} ({counts[arm]})" for arm, test in tests.items() if not test.decided and arm not in hopeless]
     if rest:
@@ -86,7 +87,9 @@ def _of_finals(grpo: Line, others: Sequence[Line]) -> list[str]:
         n = next(line.n for line in others if line.arm == hopeless[0])
         texts.append(
             f"final rewards can't decide about {_arms(hopeless, tests)}: with {_runs(n)} against {grpo.n} even the "
-            f"clearest difference has {_smallest(first, 'two')}. {_more_seeds(seeds_needed(first.tested, sides=2))}"
+            f"clearest difference has {_smallest(first, 'two')}. "
+            f"At least {seeds_needed(first.tested, sides=2)} seeds an arm and of plain GRPO are needed; "
+            f"{_against_these(seeds_needed_against(grpo.n, first.tested), grpo.n)}"
         )
     rest = [arm for arm, test in tests.items() if not test.decided and arm not in hopeless]
     if rest:
@@ -143,8 +146,9 @@ def _smallest(test: ExactTest, sides: str) -> str:
     return f"a {sides}-sided p of {test.smallest:.2g}{after}"
 
 
-def _more_seeds(needed: int) -> str:
-    return f"At least {needed} seeds an arm are needed; more of plain GRPO alone help every arm."
+def _against_these(needed: int | None, grpo_n: int) -> str:
+    arm = "not even 50 would do" if needed is None else f"an arm needs {needed}"
+    return f"against the {_runs(grpo_n)} of it here {arm}."
 
 
 def _corrected_for(tests: Mapping[str, ExactTest]) -> str:
