@@ -96,7 +96,7 @@ def planned(shape: Shape, rows: int, tokens: int, rate: float) -> dict[str, floa
     """The same of the plan, for a device that multiplies at ``rate``."""
     settings = MemorySettings(weights=4, compute=4)
     size = total(held(shape.parameters, shape, settings))
-    size += activations(shape, rows * tokens, settings) + logits(shape, rows * tokens)
+    size += activations(shape, rows * tokens, settings) + logits(shape, rows * tokens, kernel=False)
     device = Device("this CPU", 0, flops=2 * rate, bandwidth=1e10, link=1, network=1)  # its rate is that of 32 bits
     cluster = Cluster(1, device, Shares(training=1, reading=1), "trainer", sharded=False, cache=1e30)
     lengths = MeasuredLengths(1, [[PlannedTurn(tokens - 1, 0)]])

@@ -234,6 +234,8 @@ def _reward(recipe: Recipe) -> str:
 
 
 def _memory(recipe: Recipe, facts: ModelFacts, rollouts: int, micro: int) -> Iterator[tuple[str, str]]:
+    import torch
+
     model, size = recipe.model_settings, BYTES[recipe.model_settings.dtype]
     shape = _shape(facts)
     settings = MemorySettings(
@@ -249,7 +251,8 @@ def _memory(recipe: Recipe, facts: ModelFacts, rollouts: int, micro: int) -> Ite
         yield "", "activations and cache can't be estimated without the config of a dense model"
         return
     tokens = micro * recipe.limits.max_tokens
-    kept, projected = activations(shape, tokens, settings), logits(shape, tokens)
+    kept = activations(shape, tokens, settings)
+    projected = logits(shape, tokens, kernel=torch.cuda.is_available())
     rows = min(rollouts, recipe.sampling.max_rows or rollouts)
     cache = rows * recipe.limits.max_tokens * shape.cache_bytes(size)
     yield "", f"+ {_gib(kept + projected)} in an update: activations {_gib(kept)}, logits {_gib(projected)}"

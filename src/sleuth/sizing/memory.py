@@ -89,10 +89,14 @@ def activations(shape: Shape, tokens: float, settings: MemorySettings) -> float:
     return tokens * shape.layers * layer + (shape.linear_parameters * settings.compute if mixed else 0)
 
 
-def logits(shape: Shape, tokens: float) -> float:
-    """Bytes of the largest tile of logits and its exponentials, and of the gradient of the output matrix, 32 bits."""
+def logits(shape: Shape, tokens: float, *, kernel: bool = True) -> float:
+    """Bytes of the largest tile of logits and what is made of it, and of the gradient of the output matrix, 32 bits.
+
+    Args:
+        kernel: TRL's kernel works on it, as on a GPU; else torch does step by step, which was seen to hold 9 tiles.
+    """
     tile = min(tokens, _TILE_TOKENS) * min(shape.vocabulary, _TILE_VOCABULARY)
-    return 3 * tile * 4 + shape.vocabulary * shape.hidden * 4
+    return (3 if kernel else 9) * tile * 4 + shape.vocabulary * shape.hidden * 4
 
 
 def gathered(shape: Shape, settings: MemorySettings) -> float:

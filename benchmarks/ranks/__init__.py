@@ -1,0 +1,1 @@
+"""What a second process brings on one machine."""
