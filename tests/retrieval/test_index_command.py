@@ -71,6 +71,39 @@ def test_passages_are_added_and_deleted(sleuth, tmp_path, corpus):
 
 
 @pytest.mark.parametrize(
+    "option", [["--kind", "bm25"], ["--k1", "1"], ["--stemmer", "porter"], ["--device", "cpu"], ["--dry-run"]]
+)
+def test_a_change_takes_no_option_of_a_build(sleuth, tmp_path, corpus, option):
+    pytest.importorskip("tantivy")
+    index = tmp_path / "index"
+    assert sleuth("index", corpus, "-o", index, "--kind", "tantivy")[0] == 0
+    code, _, said = sleuth("index", "-o", index, "--delete", "paris", *option)
+    assert code == 2
+    assert f"{option[0]} means nothing for --add and --delete; drop it" in said
+    assert "paris" in found(index, "capital")
+
+
+def test_a_change_of_what_is_no_index_says_how_to_build_one(sleuth, tmp_path, corpus):
+    code, _, said = sleuth("index", "-o", tmp_path / "nowhere", "--add", corpus)
+    assert code == 2
+    assert "no such folder; build one: sleuth index" in said
+    (tmp_path / "empty").mkdir()
+    code, _, said = sleuth("index", "-o", tmp_path / "empty", "--delete", "x")
+    assert "no index in this folder" in said
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_each_warning_is_one_line(sleuth, tmp_path):
+    path = tmp_path / ("a-long-name-of-a-folder-" * 5) / "c.jsonl"
+    path.parent.mkdir()
+    path.write_text(json.dumps(CITIES[0]) + "\n{\n{}\n")
+    _, _, said = sleuth("index", path, "-o", tmp_path / "a")
+    assert [line.split()[0] for line in said.splitlines()] == [
+        "estimate:", "reading", "indexing", "warning:", "warning:", f"{tmp_path / 'a'}:", "search",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["--kind", "bm52"], "bm25"),

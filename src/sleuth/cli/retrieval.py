@@ -21,7 +21,7 @@ def build_index(
         ),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR", help="The index folder.")] = None,
-    kind: Annotated[str, typer.Option(help="bm25, tantivy, dense or hybrid.")] = "bm25",
+    kind: Annotated[str | None, typer.Option(help="bm25 (the default), tantivy, dense or hybrid.")] = None,
     k1: Annotated[float | None, typer.Option(help="(bm25) How soon more of a word stops counting; 1.2.")] = None,
     b: Annotated[float | None, typer.Option(help="(bm25) How much long passages are held back; 0.75.")] = None,
     stopwords: Annotated[str | None, typer.Option(help="lucene or none.")] = None,
@@ -59,6 +59,12 @@ def build_index(
     if add is not None or delete:
         if corpus is not None:
             raise UserError("--add and --delete change the index -o; name no other corpus")
+        unused = given(
+            kind=kind, k1=k1, b=b, stopwords=stopwords, stemmer=stemmer, encoder=encoder, recall=recall, words=words,
+            device=device, dry_run=dry_run or None,
+        )  # fmt: skip
+        if unused:
+            raise UserError(f"--{next(iter(unused)).replace('_', '-')} means nothing for --add and --delete; drop it")
         command.change(output, add=add, delete=delete or [], strict=strict, chunking=chunking)
         return
     if corpus is None:
@@ -66,7 +72,7 @@ def build_index(
     command.index(
         corpus,
         output,
-        kind=kind,
+        kind=kind or "bm25",
         bm25=given(k1=k1, b=b, stopwords=stopwords, stemmer=stemmer),
         dense=given(encoder=encoder, recall=recall),
         words=words,
@@ -85,7 +91,7 @@ def serve(
     workers: Annotated[int, typer.Option(min=1, help="Processes; the index is shared memory.")] = 1,
     k: Annotated[int, typer.Option(min=1, max=100, help="Passages where a request names no number.")] = 3,
     dialect: Annotated[
-        str, typer.Option(help="Of /retrieve: auto, search-r1, zerosearch or browsecomp-plus.")
+        str, typer.Option(help="Of /retrieve: auto, search-r1 (its fields alone), zerosearch or browsecomp-plus.")
     ] = "auto",
     reranker: Annotated[str | None, typer.Option(help="Cross-encoder: folder, hub name or module:function.")] = None,
     reranked: Annotated[int | None, typer.Option(min=1, help="Passages that the reranker reads; 50.")] = None,

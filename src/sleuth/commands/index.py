@@ -53,7 +53,7 @@ def index(
     expected = estimate(corpus, settings, folder, device)
     out.print(expected.line())
     for warning in expected.warnings:
-        out.print(f"warning: {warning}")
+        out.print(f"warning: {warning}", soft_wrap=True)
     if dry_run:
         return
     started = time.monotonic()
@@ -72,7 +72,8 @@ def index(
         how = manifest.settings["index"]
         probes = f", {manifest.settings['probes']} lists probed" if "probes" in manifest.settings else ""
         out.print(f"vectors: {how}{probes}; recall@10 against exact search {manifest.settings['recall_at_10']:.3f}")
-    out.print(f"search it: sleuth serve {folder}, or retriever.kind=index retriever.corpus={folder} in a recipe")
+    say = f"search it: sleuth serve {folder}, or retriever.kind=index retriever.corpus={folder} in a recipe"
+    out.print(say, soft_wrap=True)
 
 
 def change(folder: Path, *, add: str | None, delete: Sequence[str], strict: bool, chunking: dict[str, Any]) -> None:
@@ -107,7 +108,8 @@ def show(folder: Path, *, as_json: bool) -> None:
         return
     out = console()
     assert opened is not None
-    out.print(f"{folder}: {manifest.kind}, {len(opened):,} passages of {manifest.source}, corpus {opened.corpus_hash}")
+    first = f"{folder}: {manifest.kind}, {len(opened):,} passages of {manifest.source}, corpus {opened.corpus_hash}"
+    out.print(first, soft_wrap=True)
     for name, value in {**manifest.settings, **manifest.analyzer, **manifest.versions}.items():
         out.print(f"  {name}: {value}")
 
@@ -136,7 +138,7 @@ def _refuse_unused(settings: IndexSettings, bm25: dict[str, Any], dense: dict[st
 
 def _report(problems: Problems) -> None:
     for line in problems.lines():
-        console(stderr=True).print(f"warning: {line}")
+        console(stderr=True).print(f"warning: {line}", soft_wrap=True)
 
 
 @contextmanager

@@ -50,6 +50,7 @@ def change_index(
     Raises:
         UserError: not a tantivy index, another process is changing it, or the corpus can't be read.
     """
+    read_manifest(folder)  # what is no index gets no lock
     with _locked(folder):
         _finish(folder)
         manifest = read_manifest(folder)
