@@ -16,9 +16,10 @@ CASES = {
     "adapters": [],
     "all weights": ["search_e1.distill.lora=null"],
     "by rollouts": ["search_e1.distill.aggregation=seq_mean_token_mean", "search_e1.distill.micro_batch=2"],
+    "large passes": ["search_e1.distill.micro_batch=4"],
     "clipped": ["search_e1.distill.clip=0.05"],
 }
-"""Updates of 4 and of 1 pair. Two processes have to fill up the second one, three both."""
+"""Two epochs of 5 pairs in updates of 4, 4 and 2: three processes have to fill up."""
 
 
 def stage(name, folder, processes):
@@ -34,7 +35,12 @@ def stage(name, folder, processes):
     Accelerator.clip_grad_norm_ = clipped
     pairs = [views(i, prompt=3 + i % 3, reference=4 + i, response=8 - i % 4) for i in range(5)]
     # Adam makes whole steps of rounding: a rate that moves weights by more than that would hide what differs.
-    settings = ["search_e1.distill.batch=4", "search_e1.distill.lr=1e-6", "search_e1.distill.save_every=1"]
+    settings = [
+        "search_e1.distill.micro_batch=1",
+        "search_e1.distill.batch=4",
+        "search_e1.distill.lr=1e-6",
+        "search_e1.distill.save_every=1",
+    ]
     model = run_stage(
         recipe(*settings, *CASES[name]),
         make_tiny_model(0),

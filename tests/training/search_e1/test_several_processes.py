@@ -12,7 +12,7 @@ from sleuth.errors import UserError
 from sleuth.recipes.loader import load_recipe
 from sleuth.training.processes import Processes
 from sleuth.training.run_folder import RunFolder
-from sleuth.training.search_e1.distill import passes_of, schedule_rows
+from sleuth.training.search_e1.distill import Passes, schedule_rows
 from sleuth.training.search_e1.rounds import train_rounds
 from sleuth.training.search_e1.settings import DistillSettings
 
@@ -30,21 +30,21 @@ def launch(processes, *command):
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 5])
-@pytest.mark.parametrize("micro_batch", [1, 2])
+@pytest.mark.parametrize("micro_batch", [1, 2, 4])
 def test_every_pair_is_in_one_pass_of_its_own_update_and_all_processes_make_as_many(processes, micro_batch):
     settings = DistillSettings(batch=4, micro_batch=micro_batch)
     rows = schedule_rows([views(i) for i in range(7)], settings, 3)
-    dealt, each = passes_of(rows, settings, processes)
-    weighed = [row for row in dealt if row.weight]
-    assert weighed == rows
+    passes = Passes.of(rows, settings, processes)
+    assert [row for row in passes.rows if row.weight] == rows
     if processes == 1:
-        assert (dealt, each) == (rows, 4 // micro_batch)
+        assert (passes.rows, passes.size, passes.each) == (rows, micro_batch, 4 // micro_batch)
         return
-    together = micro_batch * processes
-    assert len(dealt) % together == 0
-    first = dealt[: each * together]
+    together = passes.size * processes
+    assert passes.size <= micro_batch
+    assert len(passes.rows) % together == 0
+    first = passes.rows[: passes.each * together]
     assert [row for row in first if row.weight] == rows[:4]
-    assert each == -(-4 // together)
+    assert passes.size * passes.each < -(-4 // processes) + passes.size  # no pass more than its share takes
 
 
 @pytest.mark.slow
@@ -55,8 +55,8 @@ def test_gradients_and_records_of_a_stage_are_those_of_one_process(tmp_path, cou
         assert done.returncode == 0, done.stderr[-2000:]
     one, many = (torch.load(tmp_path / f"{n}.pt", weights_only=False) for n in (1, count))
     for name in one:
-        assert many[name]["checkpoints"] == one[name]["checkpoints"] == [2]
-        assert len(one[name]["gradients"]) == len(many[name]["gradients"]) == 2
+        assert many[name]["checkpoints"] == one[name]["checkpoints"] == [3]
+        assert len(one[name]["gradients"]) == len(many[name]["gradients"]) == 3
         for a, b in zip(one[name]["gradients"], many[name]["gradients"], strict=True):
             assert a.norm() > 1e-4, name
             torch.testing.assert_close(a, b, rtol=0, atol=1e-6, msg=lambda m, name=name: f"{name}: {m}")

@@ -70,24 +70,35 @@ def schedule_rows(views: Sequence[Views], settings: DistillSettings, seed: int) 
     return rows
 
 
-def passes_of(rows: Sequence[Row], settings: DistillSettings, processes: int) -> tuple[list[Row], int]:
-    """The rows as the passes of so many processes take them, and the passes of each in an update.
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """The rows of a stage as so many processes take them.
 
-    Pass k of process i has the rows from ``(k * processes + i) * settings.pairs_a_pass``. All processes make as many
-    passes: where the rows don't suffice, ones that weigh nothing stand in.
+    Pass k of process i has the rows from ``(k * processes + i) * size``. All processes make as many passes: where the
+    rows don't suffice, ones that weigh nothing stand in.
+
+    Attributes:
+        rows: all of them. ``size``: rows in a pass. ``each``: passes of each process in an update.
     """
-    a_pass = settings.pairs_a_pass
-    together = a_pass * processes
-    each = -(-settings.batch // together)
-    if processes == 1:
-        return list(rows), each
-    nothing = Row(min((row.views for row in rows), key=lambda v: len(v.teacher) + len(v.response)), 0.0)
-    out: list[Row] = []
-    for start in range(0, len(rows), settings.batch):
-        update = list(rows[start : start + settings.batch])
-        last = start + settings.batch >= len(rows)  # may be a short one, for the engine too
-        out += update + [nothing] * (-len(update) % together if last else each * together - len(update))
-    return out, each
+
+    rows: list[Row]
+    size: int
+    each: int
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], settings: DistillSettings, processes: int = 1) -> Passes:
+        size = min(settings.pairs_a_pass, -(-settings.batch // processes))
+        together = size * processes
+        each = -(-settings.batch // together)
+        if processes == 1:
+            return cls(list(rows), size, each)
+        nothing = Row(min((row.views for row in rows), key=lambda v: len(v.teacher) + len(v.response)), 0.0)
+        out: list[Row] = []
+        for start in range(0, len(rows), settings.batch):
+            update = list(rows[start : start + settings.batch])
+            last = start + settings.batch >= len(rows)  # may be a short one, for the engine too
+            out += update + [nothing] * (-len(update) % together if last else each * together - len(update))
+        return cls(out, size, each)
 
 
 def distillation_loss(
@@ -249,7 +260,7 @@ class _DistillationTrainer(Trainer):
         pad: int = tokenizer.pad_token_id
         self.teacher = Teacher(model, "copy" if s.lora is None else "base", every=0)
         self.teacher.before_batch(1)
-        self._rows, accumulate = passes_of(rows, s, processes.count)
+        passes = Passes.of(rows, s, processes.count)
         self.processes = processes
         self.sums: dict[str, float] = {}
         _switch_off_dropout(model)
@@ -258,8 +269,8 @@ class _DistillationTrainer(Trainer):
             model=model,
             args=TrainingArguments(
                 output_dir=str(run.checkpoints),
-                per_device_train_batch_size=s.pairs_a_pass,
-                gradient_accumulation_steps=accumulate,
+                per_device_train_batch_size=passes.size,
+                gradient_accumulation_steps=passes.each,
                 max_steps=updates,
                 learning_rate=s.lr,
                 lr_scheduler_type="constant_with_warmup",
@@ -280,7 +291,7 @@ class _DistillationTrainer(Trainer):
                 ddp_timeout=int(TIMEOUT.total_seconds()),
                 seed=seed,
             ),
-            train_dataset=self._rows,
+            train_dataset=passes.rows,
             data_collator=lambda chosen: collate(chosen, pad),
             processing_class=tokenizer,
             callbacks=[watch],
@@ -295,7 +306,7 @@ class _DistillationTrainer(Trainer):
         model.forward = forward
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-        return torch.utils.data.SequentialSampler(self._rows)
+        return torch.utils.data.SequentialSampler(train_dataset or self.train_dataset)
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
