@@ -14,7 +14,7 @@ from sleuth.conformance.check import Functions, check, check_own, tallies
 from sleuth.errors import UserError
 
 TESTS = Path(__file__).resolve().parents[1]
-RUN_BY_OTHER_TESTS = {"V4": "training/test_run.py", "V5": "training/test_run.py"}
+RUN_BY_OTHER_TESTS = {"V4": "training/test_epochs.py", "V5": "training/test_run.py"}
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: f"{case.title}, {case.seam}")
