@@ -521,6 +521,9 @@ def test_a_comparison_shows_arms_survival_table_and_verdict(open_report, tmp_pat
     page = open_report(tmp_path / "report.html").page
     assert len(page.locator(".verdict li").all_inner_texts()) == len(comparison.verdict)
     assert page.locator(".results tbody tr").count() == 4
+    cells = [cell for row in page.locator(".results tbody tr").all() for cell in row.locator("td").all_inner_texts()]
+    assert "0.1 (too few runs to tell)" in cells  # three against three: the smallest two-sided p
+    assert not any("{" in cell for cell in cells)
     survival = page.locator("figure.chart", has_text="Survival").last.get_by_role("img").get_attribute("aria-label")
     assert "grpo from 1 at step 0 to 0 at" in survival
     assert "llds from 1 at step 0 to 1 at" in survival

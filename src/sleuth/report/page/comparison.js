@@ -111,10 +111,17 @@ const COLUMNS = {
   peak: ["Peak reward", (row) => interval(row.peak)],
   final: ["Final reward", (row) => interval(row.final)],
   survival: ["Half collapsed by", (row) => row.survival?.median ?? "–"],
-  fewer: ["Fewer collapses, p", (row) => (row.fewer ? `${short(row.fewer.p_corrected)}${row.fewer.smallest * row.fewer.tested > 0.05 ? " (too few runs to tell)" : ""}` : "–")],
+  fewer: ["Fewer collapses, p", (row) => chance(row.fewer)],
+  final_differs: ["Another final reward, p", (row) => chance(row.final_differs)],
+  final_differs_from_tuned: ["… than tuned GRPO, p", (row) => chance(row.final_differs_from_tuned)],
   final_against_grpo: ["Final − GRPO", (row) => interval(row.final_against_grpo, fixedSigned)],
   final_against_tuned: ["Final − tuned GRPO", (row) => interval(row.final_against_tuned, fixedSigned)],
 };
+
+function chance(test) {
+  if (!test) return "–";
+  return `${short(test.p_corrected)}${test.smallest * test.tested > 0.05 ? " (too few runs to tell)" : ""}`;
+}
 
 function interval(value, write = fixed) {
   return value ? `${write(value.mean)} [${write(value.low)}, ${write(value.high)}]` : "–";
@@ -137,7 +144,7 @@ function resultTable(comparison) {
       el(
         "table",
         { class: "figures results" },
-        el("caption", {}, "n: finished runs, which all other figures are of. Rewards: means over ten batches, then over runs, with 95 % bootstrap intervals; differences are paired by seed. p: one-sided Fisher test against plain GRPO in the regime, Holm-corrected."),
+        el("caption", {}, "n: finished runs, which all other figures are of. Rewards: means over ten batches, then over runs, with 95 % bootstrap intervals; differences are paired by seed. p, Holm-corrected: of fewer collapses than plain GRPO in the regime (Fisher, one-sided), and of another final reward (permutation test, two-sided)."),
         el("thead", {}, el("tr", {}, ["Regime", "Arm", ...columns.map(title)].map((name) => el("th", { scope: "col" }, foreign(name))))),
         el("tbody", {}, rows.map((row, i) => el("tr", { class: i && rows[i - 1].regime !== row.regime ? "first" : "" }, el("td", {}, foreign(row.regime)), el("th", { scope: "row" }, foreign(row.arm)), columns.map((name) => el("td", {}, foreign(text(row, name))))))),
       ),
