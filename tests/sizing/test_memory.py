@@ -85,3 +85,9 @@ def test_checkpointing_costs_less_the_deeper_a_model_is():
     shape = SHAPES["Qwen2.5-7B"]
     whole = activations(shape, 4096, MemorySettings(weights=2))
     assert activations(shape, 4096, MemorySettings(weights=2, checkpointing=True)) < whole / 8
+
+
+def test_autocast_copies_whole_weights_and_no_sharded_ones():
+    shape = SHAPES["Qwen2.5-3B"]
+    whole, sharded = (activations(shape, 100, MemorySettings(shards=n)) for n in (1, 8))
+    assert whole - sharded == 2 * shape.linear_parameters

@@ -79,9 +79,12 @@ def layer_activations(shape: Shape, weights: int, compute: int) -> float:
 
 
 def activations(shape: Shape, tokens: float, settings: MemorySettings) -> float:
-    """Bytes that a pass over ``tokens`` tokens keeps for its backward pass, with the copies that autocast makes."""
+    """Bytes that a pass over ``tokens`` tokens keeps for its backward pass, with the copies that autocast makes.
+
+    Sharded weights are gathered in the precision of the pass (:func:`gathered`) and need no copies.
+    """
     layer = layer_activations(shape, settings.weights, settings.compute)
-    mixed = settings.weights != settings.compute
+    mixed = settings.weights != settings.compute and settings.shards == 1
     if settings.checkpointing:
         # The layers' inputs, and one layer at a time.
         copies = shape.linear_parameters / shape.layers * settings.compute if mixed else 0
