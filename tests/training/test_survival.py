@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 import pytest
 from benchmarks.survival.kills import Lives, kill_and_resume, result, unbroken
 
-from sleuth.errors import UserError
+from sleuth.errors import RunFailed, UserError
 from sleuth.training.run import train
 from sleuth.training.run_folder import RunFolder
 
@@ -81,6 +81,37 @@ def test_weights_that_overflow_end_the_run_with_a_line_and_the_last_sound_checkp
     assert code == 1
     assert "Traceback" not in said
     assert "trainer.lr" in said
+
+
+def poisoned(trainer, updates):
+    """The trainer, whose loss is NaN in these updates (from 1) of every batch."""
+    inner = trainer.compute_loss
+
+    def compute_loss(*args, **kwargs):
+        loss = inner(*args, **kwargs)
+        return loss * float("nan") if trainer.state.global_step % 2 + 1 in updates else loss
+
+    trainer.compute_loss = compute_loss
+    return trainer
+
+
+def test_an_update_whose_loss_is_nan_is_not_made_and_counted(built, tmp_path):
+    trainer, _ = built("trainer.steps=2", "trainer.eval_every=0")
+    before = [p.detach().clone() for p in trainer.model.parameters()]
+    poisoned(trainer, {1}).train()
+    records = RunFolder(tmp_path / "run").read_metrics()
+    assert [r["skipped_updates"] for r in records] == [1, 1]
+    after = list(trainer.model.parameters())
+    assert all(p.isfinite().all() for p in after)
+    assert any(not a.equal(b) for a, b in zip(before, after, strict=True))
+
+
+def test_a_step_whose_every_loss_is_nan_ends_the_run(built):
+    trainer, _ = built("trainer.steps=2", "trainer.eval_every=0")
+    before = [p.detach().clone() for p in trainer.model.parameters()]
+    with pytest.raises(RunFailed, match=r"no update had a finite gradient.*trainer\.lr"):
+        poisoned(trainer, {1, 2}).train()
+    assert all(a.equal(b) for a, b in zip(before, trainer.model.parameters(), strict=True))
 
 
 @contextmanager
