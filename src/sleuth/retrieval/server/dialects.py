@@ -162,16 +162,29 @@ def _scored(row: dict[str, Any]) -> bool:
 def _answer(path: str, row: dict[str, Any], *, many: bool, scored: bool, dialect: str) -> Answer:
     """The shape that this client reads."""
     if path == "/zerosearch/retrieve" or (path == "/retrieve" and dialect == "zerosearch"):
-        return shape((flat, ONLY_TEXT))
+        return _ZEROSEARCH
     if path == "/browsecomp-plus/retrieve" or (path == "/retrieve" and dialect == "browsecomp-plus"):
-        return shape(b'{"result":', (flat, ITEM), b"}")
-    if path == "/queries":  # R1-Searcher
-        return shape(b'{"answers":', (nested, NUMBERED), b"}")
-    if path in ("/search", "/batch_search"):  # FlashRAG, ReCall, Tool-Star
-        lists = nested if many else flat
-        return shape(b"[", (lists, DOCUMENT), b",", (lists, SCORE), b"]") if scored else shape((lists, DOCUMENT))
-    if "query" in row and "top_k" in row and "queries" not in row and dialect == "auto":  # rLLM
-        return shape(b'{"results":', (flat, ITEM), b',"result":', (nested, ITEM), b"}")
-    if dialect == "search-r1":
-        return shape(b'{"result":', (nested, PLAIN_ITEM if scored else PLAIN_DOCUMENT), b"}")
-    return shape(b'{"result":', (nested, ITEM if scored else DOCUMENT), b"}")
+        return _BROWSECOMP_PLUS
+    if path == "/queries":
+        return _R1_SEARCHER
+    if path in ("/search", "/batch_search"):
+        return _FLASHRAG[many, scored]
+    if "query" in row and "top_k" in row and "queries" not in row and dialect == "auto":
+        return _RLLM
+    return (_PLAIN if dialect == "search-r1" else _SEARCH_R1)[scored]
+
+
+_ZEROSEARCH = shape((flat, ONLY_TEXT))
+_BROWSECOMP_PLUS = shape(b'{"result":', (flat, ITEM), b"}")
+_R1_SEARCHER = shape(b'{"answers":', (nested, NUMBERED), b"}")
+_RLLM = shape(b'{"results":', (flat, ITEM), b',"result":', (nested, ITEM), b"}")
+_SEARCH_R1, _PLAIN = (
+    {True: shape(b'{"result":', (nested, item), b"}"), False: shape(b'{"result":', (nested, document), b"}")}
+    for item, document in ((ITEM, DOCUMENT), (PLAIN_ITEM, PLAIN_DOCUMENT))
+)
+# FlashRAG, ReCall, Tool-Star: whether a list of queries was sent, whether scores are wanted.
+_FLASHRAG = {
+    (many, scored): shape(b"[", (lists, DOCUMENT), b",", (lists, SCORE), b"]") if scored else shape((lists, DOCUMENT))
+    for many, lists in ((True, nested), (False, flat))
+    for scored in (True, False)
+}

@@ -8,12 +8,11 @@ queries costs a microsecond a passage.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence, Set
-from enum import Enum, auto
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice, repeat
 
 from sleuth.retrieval.engine import Hits
-from sleuth.retrieval.store import PassageStore
+from sleuth.retrieval.store import Passages, PassageStore
 
 try:
     import orjson
@@ -23,38 +22,56 @@ except ImportError:  # the standard library's json does the same, more slowly
 Answer = Callable[[PassageStore, Sequence[Hits]], list[bytes]]
 """Store and hits of each query in, the parts of the body out."""
 
-_PART_PIECES = 1024
+_PART_PIECES = 512
 """Pieces in a part of an answer: it stays below 100 kB, where memory is had again and again without the system."""
 
 
-class Field(Enum):
-    """Of a passage that was found; ``NUMBER`` is its rank, from 1, ``LINE`` the store's object of id and contents."""
-
-    LINE = auto()
-    ID = auto()
-    TITLE = auto()
-    TEXT = auto()
-    SCORE = auto()
-    NUMBER = auto()
+Column = Callable[[Passages, Sequence[Hits]], list[bytes]]
+"""Bytes of one kind for each passage that was found, in order."""
 
 
-Pattern = tuple[bytes | Field, ...]
+def _id(passages: Passages, hits: Sequence[Hits]) -> list[bytes]:
+    return passages.ids()
+
+
+def _title(passages: Passages, hits: Sequence[Hits]) -> list[bytes]:
+    return passages.titles()
+
+
+def _text(passages: Passages, hits: Sequence[Hits]) -> list[bytes]:
+    return passages.texts()
+
+
+def _line(passages: Passages, hits: Sequence[Hits]) -> list[bytes]:
+    return passages.lines()
+
+
+def _score(passages: Passages, hits: Sequence[Hits]) -> list[bytes]:
+    scores = [score for found in hits for _, score in found]
+    return dump(scores)[1:-1].split(b",") if scores else []
+
+
+def _number(passages: Passages, hits: Sequence[Hits]) -> list[bytes]:
+    return [b"%d" % number for found in hits for number in range(1, len(found) + 1)]
+
+
+Pattern = tuple[bytes | Column, ...]
 """What is written for each passage."""
 
-_CONTENTS: Pattern = (b'\\"', Field.TITLE, b'\\"\\n', Field.TEXT)
+_CONTENTS: Pattern = (b'\\"', _title, b'\\"\\n', _text)
 
 # Fields that are written twice are cheaper than a line and its fields.
 DOCUMENT: Pattern = (
-    *(b'{"id":"', Field.ID, b'","title":"', Field.TITLE, b'","text":"', Field.TEXT),
+    *(b'{"id":"', _id, b'","title":"', _title, b'","text":"', _text),
     *(b'","contents":"', *_CONTENTS, b'"}'),
 )
-ITEM: Pattern = (b'{"document":', *DOCUMENT, b',"score":', Field.SCORE, b',"docid":"', Field.ID, b'"}')
-PLAIN_DOCUMENT: Pattern = (Field.LINE,)
-PLAIN_ITEM: Pattern = (b'{"document":', Field.LINE, b',"score":', Field.SCORE, b"}")
+ITEM: Pattern = (b'{"document":', *DOCUMENT, b',"score":', _score, b',"docid":"', _id, b'"}')
+PLAIN_DOCUMENT: Pattern = (_line,)
+PLAIN_ITEM: Pattern = (b'{"document":', _line, b',"score":', _score, b"}")
 ONLY_TEXT: Pattern = (b'{"text":"', *_CONTENTS, b'"}')
 # Its client takes off a number and white space from the front.
-NUMBERED: Pattern = (b'"', Field.NUMBER, b"\\t", *_CONTENTS, b'"')
-SCORE: Pattern = (Field.SCORE,)
+NUMBERED: Pattern = (b'"', _number, b"\\t", *_CONTENTS, b'"')
+SCORE: Pattern = (_score,)
 
 
 def nested(hits: Sequence[Hits]) -> tuple[list[bytes], bytes]:
@@ -82,59 +99,40 @@ Layout = Callable[[Sequence[Hits]], tuple[list[bytes], bytes]]
 
 def shape(*parts: bytes | tuple[Layout, Pattern]) -> Answer:
     """An answer of constant pieces and lists of passages."""
-    wanted = {piece for part in parts if not isinstance(part, bytes) for piece in part[1]}
+    pieces = [piece for part in parts if not isinstance(part, bytes) for piece in part[1]]
+    columns = list(dict.fromkeys(piece for piece in pieces if not isinstance(piece, bytes)))
+    plan = [part if isinstance(part, bytes) else (part[0], _places(part[1], columns)) for part in parts]
 
     def answer(store: PassageStore, hits: Sequence[Hits]) -> list[bytes]:
-        columns = _columns(store, hits, wanted)
-        pieces: list[Iterable[bytes]] = []
-        for part in parts:
+        passages = store.passages([row for found in hits for row, _ in found])
+        made = [column(passages, hits) for column in columns]
+        lists: list[Iterable[bytes]] = []
+        for part in plan:
             if isinstance(part, bytes):
-                pieces.append((part,))
-            else:
-                layout, pattern = part
-                before, behind = layout(hits)
-                pieces.append(_passages(before, pattern, columns))
-                pieces.append((behind,))
-        everything = chain.from_iterable(pieces)
+                lists.append((part,))
+                continue
+            layout, places = part
+            before, behind = layout(hits)
+            row = [repeat(place) if isinstance(place, bytes) else made[place] for place in places]
+            lists.append(chain.from_iterable(zip(before, *row, strict=False)))  # the constants have no end
+            lists.append((behind,))
+        everything = chain.from_iterable(lists)
         return list(iter(lambda: b"".join(islice(everything, _PART_PIECES)), b""))
 
     return answer
 
 
-def _passages(before: list[bytes], pattern: Pattern, columns: dict[Field, list[bytes]]) -> Iterable[bytes]:
-    # One constant between two fields, so that there are as few pieces as can be.
-    row: list[Iterable[bytes]] = [before]
-    constant = b""
+def _places(pattern: Pattern, columns: list[Column]) -> list[bytes | int]:
+    """Constants and places of columns; one constant between two columns, so that there are as few as can be."""
+    places: list[bytes | int] = []
     for piece in pattern:
-        if isinstance(piece, bytes):
-            constant += piece
-            continue
-        if constant:
-            row.append(repeat(constant))
-        row.append(columns[piece])
-        constant = b""
-    if constant:
-        row.append(repeat(constant))
-    return chain.from_iterable(zip(*row, strict=False))  # the constants have no end
-
-
-def _columns(store: PassageStore, hits: Sequence[Hits], wanted: Set[bytes | Field]) -> dict[Field, list[bytes]]:
-    """The bytes of each wanted field, passage by passage."""
-    passages = store.passages([row for found in hits for row, _ in found])
-
-    def scores() -> list[bytes]:
-        numbers = [score for found in hits for _, score in found]
-        return dump(numbers)[1:-1].split(b",") if numbers else []
-
-    columns: dict[Field, Callable[[], list[bytes]]] = {
-        Field.LINE: passages.lines,
-        Field.ID: passages.ids,
-        Field.TITLE: passages.titles,
-        Field.TEXT: passages.texts,
-        Field.SCORE: scores,
-        Field.NUMBER: lambda: [b"%d" % number for found in hits for number in range(1, len(found) + 1)],
-    }
-    return {name: column() for name, column in columns.items() if name in wanted}
+        if not isinstance(piece, bytes):
+            places.append(columns.index(piece))
+        elif places and isinstance(last := places[-1], bytes):
+            places[-1] = last + piece
+        else:
+            places.append(piece)
+    return places
 
 
 def dump(value: object) -> bytes:
