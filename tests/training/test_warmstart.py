@@ -7,7 +7,12 @@ import pytest
 from sleuth.agent.codec import TokenCodec
 from sleuth.agent.episode import Limits
 from sleuth.agent.tags import TagProtocol, TagSettings
+from sleuth.anchors.passages import Passages
+from sleuth.anchors.supporting import supporting_anchors
+from sleuth.assembly import assemble
 from sleuth.errors import UserError
+from sleuth.rollouts import write_rollouts
+from sleuth.training.demonstrations import demonstrations
 from sleuth.training.playback import play
 from sleuth.training.warmstart import IGNORED, sft_row, sft_rows, warmstart
 from sleuth.types import Document, Question, SpanKind, Status
@@ -81,6 +86,30 @@ def test_a_warm_start_leaves_a_model_that_has_learned(small, tmp_path):
     assert load_tokenizer(str(out)).convert_tokens_to_ids("</search>") is not None
     with pytest.raises(UserError, match="not empty"):
         warmstart(small(), out, quiet=True)
+
+
+@pytest.mark.parametrize("source", ["world", "oracle"])
+def test_a_share_of_the_demonstrations_stands_behind_the_teachers_prompt(small, tmp_path, source):
+    recipe = small(f"warmstart.demonstrations={source}", "warmstart.count=8", "warmstart.with_anchors=0.25")
+    parts = assemble(recipe, tmp_path)
+    shown = demonstrations(recipe, parts)
+    questions, passages = {q.id: q for q in parts.train}, Passages(parts.retriever)
+
+    def prompts(t):
+        question = questions[t.group]
+        informed = recipe.teacher.prompt.question(question, supporting_anchors(question, passages).anchors)
+        return [parts.protocol.prompt(q).ids for q in (question, informed)]
+
+    kinds = [prompts(t).index(t.spans[0].ids) for t in shown]
+    assert (len(kinds), sum(kinds)) == (8, 2)
+    assert all(t.rewards["em"] == 1 for t, informed in zip(shown, kinds, strict=True) if informed)
+
+
+def test_demonstrations_of_a_file_keep_the_prompts_that_they_have(small, tmp_path):
+    file = tmp_path / "shown.jsonl"
+    write_rollouts(file, [_played()[0]])
+    with pytest.raises(UserError, match=r"with_anchors.*prompts already"):
+        warmstart(small(f"warmstart.demonstrations={file}", "warmstart.with_anchors=0.5"), tmp_path / "x", quiet=True)
 
 
 def test_an_unknown_source_of_demonstrations_is_refused(small, tmp_path):

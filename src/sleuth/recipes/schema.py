@@ -208,7 +208,7 @@ class WarmStartSettings(Settings):
             rollouts file.
         count: demonstrations made.
         errors: the world demonstrator's error rates.
-        with_anchors: share of the world's demonstrations that are played without errors under the teacher's prompt, for
+        with_anchors: share of the demonstrations that stand under the teacher's prompt (a world's: without errors), for
             a policy that is too small to follow an instruction it has never seen.
     """
 

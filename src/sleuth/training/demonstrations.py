@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from sleuth.anchors.passages import Passages
+from sleuth.anchors.rows import anchor_as_json
 from sleuth.anchors.supporting import supporting_anchors
 from sleuth.assembly import Parts
 from sleuth.errors import UserError
 from sleuth.recipes.schema import Recipe
 from sleuth.training.playback import play
+from sleuth.training.teacher_pass import anchors_of
 from sleuth.types import Trajectory
 
 
@@ -26,9 +29,15 @@ def demonstrations(recipe: Recipe, parts: Parts) -> list[Trajectory]:
         from sleuth.training.oracle import oracle_demonstrations
 
         shown = oracle_demonstrations(parts, recipe.warmstart.count, recipe.seed)
+        _show_anchors(shown[: round(recipe.warmstart.with_anchors * len(shown))], recipe, parts)
     elif Path(source).exists():
         from sleuth.rollouts import read_rollouts
 
+        if recipe.warmstart.with_anchors:
+            raise UserError(
+                f"warmstart.with_anchors needs demonstrations that are played; those of {source} have their prompts "
+                "already, so leave it out, or set warmstart.demonstrations=world or oracle"
+            )
         shown = list(read_rollouts(Path(source)))
     else:
         raise UserError(f"warmstart.demonstrations={source!r}: no such file; known: world, oracle, or a rollouts file")
@@ -36,6 +45,19 @@ def demonstrations(recipe: Recipe, parts: Parts) -> list[Trajectory]:
         raise UserError(f"warmstart.demonstrations={source!r} yields no demonstration")
     parts.reward(shown)
     return shown
+
+
+def _show_anchors(shown: Sequence[Trajectory], recipe: Recipe, parts: Parts) -> None:
+    """Put these demonstrations behind the teacher's prompt, if there is evidence; what was said stays as it is."""
+    if not shown:
+        return
+    anchors = anchors_of(recipe, parts)
+    questions = {q.id: q for q in parts.train}
+    for trajectory in shown:
+        question = questions[trajectory.group]
+        if evidence := anchors(question):
+            trajectory.spans[0] = parts.protocol.prompt(recipe.teacher.prompt.question(question, evidence))
+            trajectory.extra["anchors"] = [anchor_as_json(anchor) for anchor in evidence]
 
 
 def _of_world(recipe: Recipe, parts: Parts) -> list[Trajectory]:

@@ -160,7 +160,7 @@ def teacher_pass(recipe: Recipe, parts: Parts) -> Callable[[nn.Module], TeacherP
     settings = recipe.teacher
     limits = [x for x in (settings.max_context, parts.limits.max_context) if x]
     prompts = PrivilegedPrompts(
-        _anchors(recipe, parts), settings.prompt, parts.protocol, min(limits) if limits else None
+        anchors_of(recipe, parts), settings.prompt, parts.protocol, min(limits) if limits else None
     )
 
     def of(model: nn.Module) -> TeacherPass:
@@ -169,7 +169,12 @@ def teacher_pass(recipe: Recipe, parts: Parts) -> Callable[[nn.Module], TeacherP
     return of
 
 
-def _anchors(recipe: Recipe, parts: Parts) -> Callable[[Question], Sequence[Anchor]]:
+def anchors_of(recipe: Recipe, parts: Parts) -> Callable[[Question], Sequence[Anchor]]:
+    """From a training question to its evidence: of the recipe's file, or of what the question names.
+
+    Raises:
+        UserError: there is none for any of them.
+    """
     settings = recipe.teacher
     if settings.anchors is not None:
         rows = read_anchors(settings.anchors)
@@ -184,7 +189,7 @@ def _anchors(recipe: Recipe, parts: Parts) -> Callable[[Question], Sequence[Anch
         return from_file
     if not hasattr(parts.retriever, "corpus") or not any(map(has_support, parts.train)):
         raise UserError(
-            f"objective {recipe.objective} needs evidence for the training questions; make it with "
+            "a teacher's prompt needs evidence for the training questions; make it with "
             "sleuth anchors build QUESTIONS, and set teacher.anchors=FILE"
         )
     passages = Passages(parts.retriever)
