@@ -361,3 +361,29 @@ def test_a_real_encoder_finds_what_shares_no_word(tmp_path, corpus):
     build_index(str(corpus), tmp_path / "index", IndexSettings(kind="dense", dense=dense))
     query = "Which town is the seat of the French government?"
     assert ids(search(open_index(tmp_path / "index"), query, k=1)) == [["paris"]]
+
+
+def test_a_model_folder_is_found_from_anywhere(tmp_path, corpus, monkeypatch):
+    pytest.importorskip("faiss")
+    from cities import hashing_encoder
+
+    from sleuth.retrieval import dense_index
+    from sleuth.retrieval.encoders import Encoder
+
+    asked = []
+
+    def load(name, device=None, prefixes=("", "")):
+        asked.append(name)
+        return Encoder(name, hashing_encoder())
+
+    monkeypatch.setattr(dense_index, "load_encoder", load)
+    (tmp_path / "model").mkdir()
+    monkeypatch.chdir(tmp_path)
+    build_index(str(corpus), tmp_path / "index", IndexSettings(kind="dense", dense={"encoder": "model"}))
+    monkeypatch.chdir("/")
+    assert open_index(tmp_path / "index").manifest.settings["encoder"] == str(tmp_path / "model")
+    assert set(asked) == {str(tmp_path / "model")}
+    monkeypatch.chdir(tmp_path)
+    open_index("index", {"encoder": "model"})
+    with pytest.raises(UserError, match="was built with encoder="):
+        open_index("index", {"encoder": "another"})

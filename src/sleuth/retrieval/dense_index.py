@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from sleuth.errors import UserError
-from sleuth.retrieval.encoders import Encoder, load_encoder
+from sleuth.retrieval.encoders import Encoder, full_name, load_encoder
 from sleuth.retrieval.engine import Hits
 from sleuth.retrieval.manifest import Manifest
 from sleuth.retrieval.store import PassageStore
@@ -48,6 +48,11 @@ class DenseSettings(BaseModel):
     passage_prefix: str | None = None
     exact_up_to: int = Field(default=100_000, ge=0)
     recall: float = Field(default=0.95, gt=0, le=1)
+
+    @field_validator("encoder")
+    @classmethod
+    def _from_anywhere(cls, value: str) -> str:
+        return full_name(value)
 
     def load(self, device: str | None = None) -> Encoder:
         if self.query_prefix is None and self.passage_prefix is None:

@@ -48,6 +48,12 @@ class Encoder:
         return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
+def full_name(name: str) -> str:
+    """A model folder by its whole path, so that an index finds it from anywhere; any other name as it is."""
+    path = Path(name).expanduser()
+    return str(path.absolute()) if path.is_dir() else name
+
+
 def load_encoder(name: str, device: str | None = None, prefixes: tuple[str, str] | None = None) -> Encoder:
     """The encoder called ``name``.
 

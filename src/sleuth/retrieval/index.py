@@ -111,6 +111,10 @@ def open_index(folder: str | os.PathLike[str], settings: Mapping[str, Any] | Non
 
         finish_change(path)
     manifest = read_manifest(path)
+    if isinstance(wanted.get("encoder"), str):
+        from sleuth.retrieval.encoders import full_name
+
+        wanted["encoder"] = full_name(wanted["encoder"])
     check_wanted(manifest, wanted, path)
     store = PassageStore(path, manifest.passages)
     engine = open_engine(path, manifest, store, search)
