@@ -24,8 +24,8 @@ from sleuth.assembly import assemble
 from sleuth.diagnostics.drift import Drift
 from sleuth.recipes.loader import load_recipe
 from sleuth.training import trl
+from sleuth.training.build import build_trainer
 from sleuth.training.progress import Progress
-from sleuth.training.run import build_trainer
 from sleuth.training.run_folder import RunFolder
 
 WARM_UP = 2

@@ -21,8 +21,8 @@ from sleuth.sizing.devices import Device, Shares
 from sleuth.sizing.lengths import MeasuredLengths
 from sleuth.sizing.schedule import Cluster, Searches, Work, play
 from sleuth.sizing.shapes import shape_of_config
+from sleuth.training.build import build_trainer
 from sleuth.training.progress import Progress
-from sleuth.training.run import build_trainer
 from sleuth.training.run_folder import RunFolder
 from sleuth.types import SampleRequest, SamplingParams, StopRule
 

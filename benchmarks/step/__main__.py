@@ -15,8 +15,8 @@ from typing import Any
 
 from sleuth.assembly import assemble
 from sleuth.recipes.loader import load_recipe
+from sleuth.training.build import build_trainer
 from sleuth.training.progress import Progress
-from sleuth.training.run import build_trainer
 from sleuth.training.run_folder import RunFolder
 
 

@@ -35,7 +35,7 @@ def small():
 def built(small, tmp_path):
     """``built(*settings)`` → (trainer, parts), ready to train in a run folder of its own."""
 
-    from sleuth.training.run import build_trainer  # TRL is not in every environment that has tests below
+    from sleuth.training.build import build_trainer  # TRL is not in every environment that has tests below
 
     def make(*settings):
         recipe = small(*settings)

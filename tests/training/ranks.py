@@ -14,9 +14,9 @@ import torch
 from sleuth.assembly import assemble
 from sleuth.objectives.table import TABLE
 from sleuth.recipes.loader import load_recipe
+from sleuth.training.build import build_trainer
 from sleuth.training.processes import Processes
 from sleuth.training.progress import Progress
-from sleuth.training.run import build_trainer
 from sleuth.training.run_folder import RunFolder
 from sleuth.types import Status
 

@@ -12,8 +12,8 @@ from sleuth.diagnostics.replay import replay
 from sleuth.objectives import resolve
 from sleuth.recipes.loader import load_recipe
 from sleuth.rollouts import read_rollouts
+from sleuth.training.build import build_trainer
 from sleuth.training.progress import Progress
-from sleuth.training.run import build_trainer
 from sleuth.training.run_folder import RunFolder
 from sleuth.types import SearchResult
 

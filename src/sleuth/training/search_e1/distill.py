@@ -306,7 +306,8 @@ class _DistillationTrainer(Trainer):
         model.forward = forward
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-        return torch.utils.data.SequentialSampler(train_dataset or self.train_dataset)
+        data: Any = train_dataset or self.train_dataset
+        return torch.utils.data.SequentialSampler(data)
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None

@@ -20,8 +20,9 @@ from sleuth.recipes.schema import Recipe
 from sleuth.seeds import derive_seed
 from sleuth.training.processes import Processes
 from sleuth.training.progress import Progress
-from sleuth.training.run import dev_rollouts, train
+from sleuth.training.run import train
 from sleuth.training.run_folder import RunFolder, write_text
+from sleuth.training.scores import dev_rollouts
 from sleuth.training.search_e1.distill import merged_model, run_stage, save_model
 from sleuth.training.search_e1.pairs import mine
 from sleuth.training.search_e1.round import Round, read_json

@@ -13,8 +13,8 @@ from sleuth.assembly import Material, build_agent, build_sampler
 from sleuth.rollouts import read_rollouts, write_rollouts
 from sleuth.training.processes import Processes
 from sleuth.training.progress import Progress
-from sleuth.training.run import score_test, write_summary
 from sleuth.training.run_folder import RunFolder, write_lines
+from sleuth.training.scores import score_test, write_summary
 from sleuth.training.search_e1.round import Round, read_json
 from sleuth.training.search_e1.stages import parts_of
 from sleuth.types import Trajectory
