@@ -6,6 +6,7 @@ An exponent of 1 is linear; above 1.5 it is a finding.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import time
@@ -28,6 +29,7 @@ _SHORT, _LONG = 2_000, 8_000
 _WORTH_A_LOOK = 0.004
 """Seconds; below it the clock's grain and the machine decide."""
 
+_CALLS = itertools.count()
 _SCANNER = TurnScanner("think", {"search": PartKind.QUERY, "answer": PartKind.ANSWER}, ["information"])
 
 
@@ -64,17 +66,17 @@ def texts(pieces: Sequence[str]) -> Iterator[tuple[str, str]]:
 def exponent(function: Callable[[str], object], head: str, piece: str, tail: str) -> tuple[float, float]:
     """(how time grows, seconds of the long one), by CPU time; the better of two tries where it is worth a look."""
 
-    def seconds(count: int, salt: str) -> float:
-        text = head + piece * count + tail + salt  # which no cache knows
+    def seconds(count: int) -> float:
+        text = f"{head}{piece * count}{tail} q{next(_CALLS)}"  # which no cache knows
         start = time.process_time()
         function(text)
         return time.process_time() - start
 
-    long = seconds(_LONG, "")
+    long = seconds(_LONG)
     if long < _WORTH_A_LOOK:
         return 0.0, long
-    long = min(long, seconds(_LONG, " "))
-    short = min(seconds(_SHORT, ""), seconds(_SHORT, " "))
+    long = min(long, seconds(_LONG))
+    short = min(seconds(_SHORT), seconds(_SHORT))
     return math.log(long / max(short, 1e-6)) / math.log(_LONG / _SHORT), long
 
 
