@@ -266,3 +266,21 @@ def test_calls_that_were_given_up_at_any_moment_leave_their_connections_to_other
     slow.settings = slow.settings.model_copy(update={"timeout": 60.0, "attempts": 2})
     results = search(slow, *(f"r{n}" for n in range(40)), k=1)
     assert [[d.id for d in r.documents] for r in results] == [[f"r{n}/0"] for n in range(40)]
+
+
+@pytest.mark.parametrize(("dialect", "says"), [("search-r1", None), ("zerosearch", "without --dialect zerosearch")])
+def test_the_dialects_of_our_server_that_our_client_reads(tmp_path, corpus, dialect, says):
+    pytest.importorskip("uvicorn")
+    build_index(str(corpus), tmp_path / "index", IndexSettings())
+    with serving(tmp_path / "index", "--dialect", dialect) as server:
+        one = HTTPRetriever(HTTPSettings(url=server.url))
+        if says is not None:
+            with pytest.raises(UserError, match=says):
+                one.check()
+            return
+        one.check()
+        found = search(one, "Beyoncé", "xyzzy", k=2)
+        assert [[(d.id, d.title, d.text) for d in result.documents] for result in found] == [
+            [("sao", "São Paulo", 'A city in Brazil.\nBeyoncé — "Queen B" — sang there in 2010.')], [],
+        ]  # fmt: skip
+        assert found[0].documents[0].score > 0
