@@ -1,6 +1,7 @@
 import json
 
 import pytest
+import torch
 
 from sleuth.agent.codec import TokenCodec
 from sleuth.agent.episode import Limits
@@ -10,6 +11,7 @@ from sleuth.assembly import (
     build_agent,
     build_protocol,
     build_retriever,
+    build_sampler,
     build_tools,
     check_parts_of_corpus,
     fit_limits,
@@ -147,3 +149,16 @@ def test_a_tool_must_be_callable():
     assert build_tools(resolve({"protocol": {"tools": {"count": "builtins:len"}}})) == {"count": len}
     with pytest.raises(UserError, match=r"protocol.tools.version=sys:version is not callable"):
         build_tools(resolve({"protocol": {"tools": {"version": "sys:version"}}}))
+
+
+def test_a_sampler_outside_of_training_works_on_this_processes_gpu(tmp_path, monkeypatch):
+    """``sleuth eval`` and ``ask`` have no trainer that would place the model; a trainer's is left to it."""
+    recipe = load_recipe("laptop", SMALL)
+    model = assemble(recipe, tmp_path).model
+    monkeypatch.setattr("sleuth.assembly.own_device", lambda: torch.device("cuda", 1))
+    moved = []
+    monkeypatch.setattr(model, "to", moved.append)
+    build_sampler(recipe, model, placed=True)
+    assert moved == []
+    build_sampler(recipe, model)
+    assert moved == [torch.device("cuda", 1)]

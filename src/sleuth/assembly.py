@@ -12,6 +12,7 @@ from sleuth.agent.agent import SearchAgent
 from sleuth.agent.codec import TokenCodec
 from sleuth.agent.episode import Limits
 from sleuth.agent.protocol import AgentProtocol
+from sleuth.devices import own_device
 from sleuth.errors import UserError
 from sleuth.plugins import load_object
 from sleuth.question_sets import SPLITS, QuestionSets, Say, question_sets, world_files
@@ -194,10 +195,17 @@ def autocast_dtype(recipe: Recipe) -> torch.dtype | None:
     return torch.bfloat16 if wanted == "bf16" else None
 
 
-def build_sampler(recipe: Recipe, model: PreTrainedModel) -> Sampler:
-    """The in-process sampler, with the recipe's precision and bound on rows."""
+def build_sampler(recipe: Recipe, model: PreTrainedModel, *, placed: bool = False) -> Sampler:
+    """The in-process sampler, with the recipe's precision and bound on rows.
+
+    Args:
+        model: moved to this process's GPU where there is one.
+        placed: it isn't, since an engine places it, or has.
+    """
     from sleuth.samplers.transformers import TransformersSampler
 
+    if not placed:
+        model.to(own_device())  # type: ignore[arg-type]
     return TransformersSampler(model, max_rows=recipe.sampling.max_rows, autocast=autocast_dtype(recipe))
 
 

@@ -114,7 +114,7 @@ def build_trainer(
         model=parts.model,
         tokenizer=parts.tokenizer,
         args=args,
-        agent=build_agent(parts, served or build_sampler(recipe, parts.model)),
+        agent=build_agent(parts, served or build_sampler(recipe, parts.model, placed=True)),
         reward=parts.reward,
         objective=objective,
         teacher=teacher_pass(recipe, parts) if objective.needs_teacher else None,

@@ -59,13 +59,6 @@ class Processes:
     def main(self) -> bool:
         return self.index == 0
 
-    @property
-    def device(self) -> torch.device:
-        """Where this process's model works: its own GPU, or the CPU."""
-        if not torch.cuda.is_available():
-            return torch.device("cpu")
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-
     # What they tell each other ------------------------------------------------------------------------------------
 
     def exchange(self, mine: T) -> list[T]:

@@ -166,8 +166,8 @@ def stage_summary(folder: Path, pairs: int) -> dict[str, Any]:
 
 
 def parts_of(recipe: Recipe, checkpoint: Path, material: Material, processes: Processes = Processes()) -> Parts:
-    """The run's parts with the weights of a checkpoint, adapters merged, where this process's model works."""
+    """The run's parts with the weights of a checkpoint, adapters merged."""
     of_checkpoint = recipe.model_copy(update={"model": str(checkpoint)})
     with processes.agreement():
         model: Any = merged_model(of_checkpoint)
-        return assemble(of_checkpoint, checkpoint, material=material, model=model.to(processes.device))
+        return assemble(of_checkpoint, checkpoint, material=material, model=model)
