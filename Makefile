@@ -64,6 +64,8 @@ bench: $(VENV)/.done
 	$(BIN)/python -m benchmarks.diagnosis laptop
 	$(BIN)/python -m benchmarks.objectives
 	$(BIN)/python -m benchmarks.report
+	$(BIN)/python -m benchmarks.evaluation
+	$(BIN)/python -m benchmarks.fuzzing --growth
 
 clean:
 	rm -rf $(VENV) $(VERL) .mypy_cache .pytest_cache .ruff_cache build dist
