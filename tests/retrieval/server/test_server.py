@@ -135,6 +135,17 @@ def test_a_call_as_large_as_may_be_is_answered_whole(server):
     assert {len(found) for found in ids(answer)} == {20}
 
 
+def test_equal_queries_of_a_large_call_are_searched_once(server):
+    def searched():
+        text = urllib.request.urlopen(server.url + "/metrics").read().decode()
+        return float(re.search(r"^sleuth_batch_queries_sum (\S+)", text, re.M)[1])
+
+    before = searched()
+    body = {"queries": [f"word{n % 3}" for n in range(500)], "topk": 1, "return_scores": True}
+    assert ids(send(server.url + "/retrieve", body)[1]) == [[str(n % 3)] for n in range(500)]
+    assert searched() - before == 3
+
+
 def test_what_happened_is_counted(server):
     def value(text, name):
         return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name))

@@ -137,8 +137,14 @@ class RetrievalApp:
             return 200, pages_answer(pages), _JSON
         s = self.settings
         ask = read_ask(path, body, default_k=s.k, limits=s.limits, dialect=s.dialect)
-        found = await self._batcher.submit(ask.queries, ask.k)
-        index, hits = found[0][0] if found else index, [hits for _, hits in found]
+        # Rollouts of one question often send the same query; the parts of a large call don't know of each other.
+        distinct = list(dict.fromkeys(ask.queries))
+        found = await self._batcher.submit(distinct, ask.k)
+        index = found[0][0] if found else index
+        if len(distinct) < len(ask.queries):
+            by_query = dict(zip(distinct, found, strict=True))
+            found = [by_query[query] for query in ask.queries]
+        hits = [hits for _, hits in found]
         self.metrics.queries.inc(len(ask.queries))
         if empty := hits.count([]):
             self.metrics.empty.inc(empty)
