@@ -91,6 +91,10 @@ def test_what_makes_two_incomparable_is_refused_or_said(tmp_path):
     other_grader = evaluation(tmp_path / "g", right=[1], grader="robust")
     _, notes = compare(system_pairs(a, other_k))
     assert notes == ["grader: squad", "k differs: 3 and 5; a difference may come from that"]
+    one = evaluation(tmp_path / "l", right=[1], limits={"max_turns": 4, "max_context": 8192})
+    other = evaluation(tmp_path / "m", right=[1], limits={"max_turns": 4, "max_context": 32768})
+    _, notes = compare(system_pairs(one, other))
+    assert notes[1:] == ["limits.max_context differs: 8192 and 32768; a difference may come from that"]
     with pytest.raises(UserError, match="score both alike: --grader squad"):
         compare(system_pairs(a, other_grader))
     _, notes = compare(system_pairs(a, other_grader), grader="robust")

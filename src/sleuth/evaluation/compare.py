@@ -99,9 +99,9 @@ def compare(
             )
         notes.append(f"grader: {evaluation_grader(grader or one['grader']).label}")
         notes += [
-            f"{key} differs: {_short(one.get(key))} and {_short(other.get(key))}; a difference may come from that"
+            f"{name} differs: {_short(x)} and {_short(y)}; a difference may come from that"
             for key in _SHOULD_AGREE
-            if one.get(key) != other.get(key)
+            for name, x, y in _differing(key, one.get(key), other.get(key))
         ]
         label = (
             f"{a} → {b}" if folder_a.path == folder_b.path else f"{folder_a.path.name} {a} → {folder_b.path.name} {b}"
@@ -111,6 +111,14 @@ def compare(
         raise UserError("the two have no answered question in common; evaluate both on the same sets")
     corrected = holm([r.bootstrap_p for r in results])
     return [replace(r, corrected_p=p) for r, p in zip(results, corrected, strict=True)], list(dict.fromkeys(notes))
+
+
+def _differing(name: str, one: Any, other: Any) -> list[tuple[str, Any, Any]]:
+    """Where two settings differ: their keys, if both are mappings."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        keys = dict.fromkeys([*one, *other])
+        return [found for key in keys for found in _differing(f"{name}.{key}", one.get(key), other.get(key))]
+    return [] if one == other else [(name, one, other)]
 
 
 def comparison_sheet(results: Sequence[Paired], notes: Sequence[str], metric: str = "em") -> Sheet:
