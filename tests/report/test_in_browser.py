@@ -285,7 +285,9 @@ def test_tokens_are_shaded_by_their_numbers(open_report, run_report, example):
     assert f"token 2 of {len(span.ids)}" in read
     assert "think" in read
     page.locator(".turn").first.get_by_text("Numbers by part").click()
-    assert page.locator(".turn").first.locator("tbody tr").count() == len(span.parts)
+    rows = page.locator(".turn").first.locator("tbody tr")  # made when the browser has told of the opening
+    rows.nth(len(span.parts) - 1).wait_for()
+    assert rows.count() == len(span.parts)
 
 
 def test_without_a_tokenizer_each_token_is_a_cell_below_the_text(open_report, tmp_path, example):
