@@ -1,5 +1,7 @@
 """Search-R1's scripts as recipes."""
 
+import re
+
 import pytest
 
 from sleuth.cli import run
@@ -88,3 +90,29 @@ def test_another_script_is_refused(tmp_path):
     (tmp_path / "x.sh").write_text("echo hello\n")
     with pytest.raises(UserError, match="main_ppo"):
         read_script(tmp_path / "x.sh")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"data.train_batch_size": "51x"},
+        {"actor_rollout_ref.actor.ppo_mini_batch_size": 0},
+        {"actor_rollout_ref.rollout.n_agent": 0},
+        {"trainer.total_training_steps": 10, "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio": "abc"},
+        {"max_turns": "two"},
+        {"actor_rollout_ref.actor.optim.lr": "fast"},
+        {"trainer.save_freq": "often"},
+    ],
+)
+def test_a_value_that_is_no_number_is_one_line(setting):
+    *_, (key, value) = setting.items()
+    with pytest.raises(UserError, match=f"{re.escape(key)}={value}: not a .*number.*; mend the script"):
+        migrate(setting)
+
+
+def test_a_variable_that_the_script_does_not_set_is_named(tmp_path):
+    file = tmp_path / "train.sh"
+    file.write_text("python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=$BASE_MODEL max_turns=2\n")
+    assert ("actor_rollout_ref.model.path=$BASE_MODEL", "the script doesn't set $BASE_MODEL; write its value") in (
+        migrate(read_script(file)).missing
+    )

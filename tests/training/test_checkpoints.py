@@ -53,6 +53,7 @@ def test_a_damaged_one_is_set_aside_and_the_one_before_it_taken(run, spoil):
     said = []
     assert newest_whole(run, said.append) == 2
     assert "step 3 is damaged (model.safetensors" in said[0]
+    assert "the one before it is used" in said[0]
     assert run.checkpoint_steps() == [1, 2]
     assert (run.checkpoints / "damaged-step-3").is_dir()
 

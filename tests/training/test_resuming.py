@@ -47,6 +47,15 @@ def test_how_long_and_in_how_many_pieces_may_change(run, small, setting):
     check_same_recipe(run, small(setting))
 
 
+def test_fewer_steps_than_were_made_are_refused(run, small):
+    folder = run.checkpoint(3)
+    folder.mkdir(parents=True)
+    (folder / "trainer_state.json").write_text("{}")
+    check_same_recipe(run, small("trainer.steps=3"))
+    with pytest.raises(UserError, match=r"trainer\.steps is 2, but .* has made 3 steps"):
+        check_same_recipe(run, small("trainer.steps=2"))
+
+
 def test_every_changeable_setting_is_one_of_the_schema(small):
     for key in CHANGEABLE:
         value = small().model_dump()

@@ -41,8 +41,12 @@ def train(recipe: str, settings: Sequence[str], *, output: Path | None, resume: 
     except KeyboardInterrupt:
         if not processes.main:
             raise OtherProcess(INTERRUPTED) from None
-        begun = (folder / "recipe.yaml").is_file()
-        further = f"`sleuth train {folder} --resume` goes on from its last checkpoint" if begun else "nothing was begun"
+        further = "nothing was begun"
+        if (folder / "recipe.yaml").is_file():
+            from sleuth.training.run_folder import RunFolder
+
+            start = "goes on from its last checkpoint" if RunFolder(folder).checkpoint_steps() else "starts it over"
+            further = f"`sleuth train {folder} --resume` {start}"
         raise RunStopped(f"interrupted; {further}") from None
     if not processes.main:
         return
@@ -58,6 +62,8 @@ def _loaded(recipe: str, settings: Sequence[str], output: Path | None, resume: b
         loaded = load_recipe(recipe, settings)
         folder = output or free_folder(RUNS / loaded.name)
         _check_run_folder(folder)
+        if (Path(recipe) / "recipe.yaml").is_file():
+            console().print(f"starting anew by the recipe of {recipe}, in {folder}; --resume goes on with {recipe}")
         return loaded, folder
     folder = output or _run_to_resume(recipe)
     if not (folder / "recipe.yaml").is_file():

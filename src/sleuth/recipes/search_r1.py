@@ -61,12 +61,22 @@ def read_script(path: Path) -> dict[str, Any]:
 
 
 def migrate(settings: dict[str, Any]) -> Migrated:
-    """A recipe that does what the settings say, as far as Sleuth can, starting from Search-R1's own defaults."""
+    """A recipe that does what the settings say, as far as Sleuth can, starting from Search-R1's own defaults.
+
+    Raises:
+        UserError: a setting whose value isn't the number that it must be.
+    """
     out = Migrated({"protocol": {"kind": "tags"}, "reward": {"em": 1.0}, "model_settings": {"dtype": "float32"}})
     left = dict(settings)
-    prompts = _take(left, "data.train_batch_size", 512)
-    group = _take(left, "actor_rollout_ref.rollout.n_agent", None) or _take(left, "actor_rollout_ref.rollout.n", 1)
-    mini = _take(left, "actor_rollout_ref.actor.ppo_mini_batch_size", prompts * group)
+    out.missing += [
+        (f"{key}={value}", f"the script doesn't set {found[0]}; write its value")
+        for key, value in settings.items()
+        if isinstance(value, str) and (found := _VARIABLE.search(value)) is not None
+    ]
+    prompts = _count(left, "data.train_batch_size", 512)
+    own = _count(left, "actor_rollout_ref.rollout.n", 1)
+    group = _count(left, "actor_rollout_ref.rollout.n_agent", own)
+    mini = _count(left, "actor_rollout_ref.actor.ppo_mini_batch_size", prompts * group)
     _put(out, "trainer.prompts", prompts)
     if group < 2:
         out.missing.append(
@@ -83,22 +93,25 @@ def migrate(settings: dict[str, Any]) -> Migrated:
     _put(out, "trainer.updates_per_batch", updates)
     _estimator(out, left)
     _kl(out, left)
-    steps = _take(left, "trainer.total_training_steps", None)
-    if steps is not None:
+    if left.get("trainer.total_training_steps") is not None:
+        steps = _count(left, "trainer.total_training_steps", 1)
         _put(out, "trainer.steps", steps)
-        warmup = _take(left, "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio", 0.0)
+        warmup = _share(left, "actor_rollout_ref.actor.optim.lr_warmup_steps_ratio", 0.0)
         _put(out, "trainer.warmup_steps", int(steps * warmup))
     else:
         out.unset.append("trainer.steps")
     _retriever(out, left)
-    turns = _take(left, "max_turns", 10)
+    turns = _count(left, "max_turns", 10)
     # Search-R1 counts searches, and then lets the policy answer once more.
     _put(out, "limits.max_turns", turns + 1)
     _put(out, "limits.max_searches", turns)
     for key, (target, change) in SAME.items():
         if key in left and left[key] is not None:
             value = left.pop(key)
-            _put(out, target, change(value))
+            try:
+                _put(out, target, change(value))
+            except (TypeError, ValueError):
+                raise UserError(f"{key}={value}: not a number; mend the script") from None
             if key in ALMOST:
                 out.missing.append((f"{key}={value}", ALMOST[key]))
     for key, value in left.items():
@@ -221,6 +234,20 @@ def _filled(value: str, variables: dict[str, str]) -> str:
 def _take(settings: dict[str, Any], key: str, default: Any) -> Any:
     value = settings.pop(key, None)
     return default if value is None else value
+
+
+def _count(settings: dict[str, Any], key: str, default: int) -> int:
+    value = _take(settings, key, default)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UserError(f"{key}={value}: not a whole number of at least 1; mend the script")
+    return value
+
+
+def _share(settings: dict[str, Any], key: str, default: float) -> float:
+    value = _take(settings, key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise UserError(f"{key}={value}: not a number from 0 to 1; mend the script")
+    return float(value)
 
 
 def _put(out: Migrated, key: str, value: Any) -> None:

@@ -92,7 +92,8 @@ def newest_whole(run: RunFolder, say: Callable[[str], None]) -> int | None:
         aside = folder.with_name(f"damaged-{folder.name}")
         shutil.rmtree(aside, ignore_errors=True)
         folder.rename(aside)
-        say(f"the checkpoint of step {step} is damaged ({problem}): kept as {aside}, and the one before it is used")
+        then = "the one before it is used" if run.checkpoint_steps() else "as there is no other, the run starts over"
+        say(f"the checkpoint of step {step} is damaged ({problem}): kept as {aside}, and {then}")
     return None
 
 

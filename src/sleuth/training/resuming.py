@@ -49,6 +49,12 @@ def check_same_recipe(run: RunFolder, recipe: Recipe) -> None:
             f"--resume: {key} is {new.get(key)!r}, but {run.path} was started with {old.get(key)!r}{more}; "
             "leave it as it was, or start a new run in another -o folder"
         )
+    made = run.checkpoint_steps()[-1:]
+    if recipe.schedule == "rl" and made and made[0] > recipe.trainer.steps:
+        raise UserError(
+            f"--resume: trainer.steps is {recipe.trainer.steps}, but {run.path} has made {made[0]} steps; ask for as "
+            f"many or more (trainer.steps={made[0]} ends it there)"
+        )
 
 
 def check_same_inputs(run: RunFolder, facts: Mapping[str, Any]) -> None:
