@@ -32,7 +32,9 @@ SEEDS = [
 
 @pytest.mark.parametrize(("target", "data"), SEEDS)
 def test_what_once_broke_a_target(target, data):
-    TARGETS[target](bytes.fromhex(data))
+    tally = Tally(target)
+    tally.run(TARGETS[target], bytes.fromhex(data))
+    assert tally.findings == {}
 
 
 @pytest.mark.parametrize("target", TARGETS)

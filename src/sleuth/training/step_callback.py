@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 
-class StepCallback(TrainerCallback):
+class StepCallback(TrainerCallback, ABC):
     """A callback whose steps have records. A subclass puts one together at the step's end, in ``self._record``.
 
     The engine logs the gradient's norm after that, once a step: then the record is complete.
@@ -18,13 +19,13 @@ class StepCallback(TrainerCallback):
     def __init__(self) -> None:
         self._record = {}
 
+    @abstractmethod
     def step_logged(self, record: dict[str, Any], logs: dict[str, Any], control: TrainerControl) -> None:
         """A step is done.
 
         Args:
             record: as the step's end left it. ``logs``: the engine's, with ``grad_norm`` and ``learning_rate``.
         """
-        raise NotImplementedError
 
     def on_log(
         self,
