@@ -5,6 +5,8 @@ BIN      := $(VENV)/bin
 EXTRAS   := trl,parquet,gguf,lab,tantivy,dense,fast,serve,http,dev
 VERL     := .venv-verl
 VERL_BIN := $(VERL)/bin
+# SkyRL's registries, without what its trainer wants (CUDA, vLLM, flash-attn).
+SKYRL    := skyrl skyrl-gym loguru jaxtyping wadler-lindig
 # What both environments share, tested in both: their transformers differ.
 CORE     := tests/agent tests/diagnostics tests/examples tests/objectives tests/samplers tests/test_rollouts.py
 # One thread a worker: two workers with two threads each would mostly wait for one another.
@@ -23,13 +25,14 @@ $(VENV)/.done: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[$(EXTRAS)]'
 	touch $@
 
-# verl and no TRL.
+# verl and no TRL; beside it SkyRL's registries.
 $(VERL)/.done: pyproject.toml constraints-verl.txt
 	@echo "Installing Sleuth and verl into $(VERL); this takes a few minutes."
 	$(PYTHON) -m venv $(VERL)
 	$(VERL_BIN)/python -m pip install -q --upgrade pip
 	$(VERL_BIN)/python -m pip install -q -c constraints-verl.txt torch
 	$(VERL_BIN)/python -m pip install -q -c constraints-verl.txt -e '.[verl,test]'
+	$(VERL_BIN)/python -m pip install -q -c constraints-verl.txt --no-deps $(SKYRL)
 	touch $@
 
 train: $(VENV)/.done
@@ -38,7 +41,7 @@ train: $(VENV)/.done
 test: setup browser lint
 	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST)
 	OMP_NUM_THREADS=1 $(VERL_BIN)/python $(PYTEST) $(CORE)
-	OMP_NUM_THREADS=1 $(VERL_BIN)/python $(PYTEST) tests/training/verl -m 'not slow'
+	OMP_NUM_THREADS=1 $(VERL_BIN)/python $(PYTEST) tests/training/verl tests/training/skyrl -m 'not slow'
 
 # verl's own workers and the whole of it with Ray, on a CPU: some minutes a test.
 test-verl-slow: setup

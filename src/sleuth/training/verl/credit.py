@@ -16,8 +16,8 @@ from sleuth.diagnostics.behaviour import behaviour
 from sleuth.errors import UserError
 from sleuth.objectives.compose import Objective
 from sleuth.objectives.credit import Credit, assign_credit
+from sleuth.objectives.groups import group_numbers
 from sleuth.rollouts import from_dict
-from sleuth.training.verl.estimators import group_numbers
 from sleuth.training.verl.losses import ANSWER, ROLLOUT_ADVANTAGES, SEARCHES, data_padded
 from sleuth.training.verl.registration import AGENT_LOOP, TRAINER
 from sleuth.training.verl.teacher_pass import VerlTeacher

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from sleuth.errors import UserError
 from sleuth.objectives import resolve
+from sleuth.objectives.groups import group_numbers
 from sleuth.training.verl.settings import AGGREGATIONS, plain
 
 TRAINER_MARK = "search_sync"
@@ -63,12 +63,6 @@ def _advantages(part: str, config: Mapping[str, Any], rewards: Tensor, mask: Ten
         parameters = {**parameters, "aggregation": {"max_length": 1}}
     objective = resolve(part, parameters, aggregation=ours)
     return objective.advantages(rewards, group_numbers(index).to(rewards.device), mask.any(-1), mask.sum(-1))
-
-
-def group_numbers(index: Sequence[Any]) -> Tensor:
-    """(B,) long: equal numbers for equal entries of ``index``, in order of first appearance."""
-    numbers: dict[Any, int] = {}
-    return torch.tensor([numbers.setdefault(key, len(numbers)) for key in index], dtype=torch.long)
 
 
 def _spread(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
