@@ -47,6 +47,74 @@ def test_only_the_model_is_left_where_nothing_is_to_be_trained_on(run):
         assert not run.has_optimizer(step)
 
 
+FSDP_PARTS = ["optimizer_0/.metadata", "optimizer_0/__0_0.distcp", "optimizer_0/__1_0.distcp"]
+FSDP_WEIGHTS = ["pytorch_model_fsdp_0/.metadata", "pytorch_model_fsdp_0/__0_0.distcp"]
+DEEPSPEED = [
+    "latest",
+    "global_step8/zero_pp_rank_0_mp_rank_00_optim_states.pt",
+    "global_step8/mp_rank_00_model_states.pt",
+]
+
+
+@pytest.fixture
+def shaped(tmp_path):
+    """``shaped(*names)``: a run whose only checkpoint, of step 1, has these empty files beside the usual ones."""
+
+    def make(*names):
+        run = RunFolder(tmp_path / "shaped")
+        for name in ("trainer_state.json", "scheduler.pt", "model.safetensors", *names):
+            file = run.checkpoint(1) / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+        seal(run.checkpoint(1))
+        return run
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("names", "can"),
+    [
+        (["optimizer.pt"], True),
+        ([*FSDP_PARTS, *FSDP_WEIGHTS], True),
+        (["optimizer.bin", "pytorch_model_fsdp.bin"], True),
+        (DEEPSPEED, True),
+        ([], False),
+        (FSDP_WEIGHTS, False),
+        (["optimizer_0_rank0.bin", "optimizer_0_rank1.bin"], False),
+    ],
+    ids=["whole", "FSDP in parts", "FSDP in one file", "DeepSpeed", "none", "weights alone", "FSDP, local"],
+)
+def test_a_checkpoint_can_be_trained_on_where_the_engine_finds_an_optimiser(shaped, names, can):
+    run = shaped(*names)
+    assert run.has_optimizer(1) is can
+    assert newest_whole(run, print) == 1
+
+
+@pytest.mark.parametrize("names", [FSDP_PARTS, ["optimizer.bin"]], ids=["in parts", "in one file"])
+def test_a_sharded_optimiser_is_dropped_whole(shaped, names):
+    run = shaped(*names, *FSDP_WEIGHTS)
+    run.drop_optimizers()
+    assert not run.has_optimizer(1)
+    left = {path.name for path in run.checkpoint(1).iterdir()}
+    assert left == {"trainer_state.json", "scheduler.pt", "model.safetensors", "pytorch_model_fsdp_0", SEAL}
+    assert newest_whole(run, print) == 1
+
+
+def test_deepspeeds_folder_is_not_dropped_as_it_holds_the_weights(shaped):
+    run = shaped(*DEEPSPEED)
+    run.drop_optimizers()
+    assert run.has_optimizer(1)
+    assert newest_whole(run, print) == 1
+
+
+@pytest.mark.parametrize("lost", [FSDP_PARTS[1], DEEPSPEED[1]])
+def test_a_lost_part_of_a_sharded_optimiser_is_damage(shaped, lost):
+    run = shaped(*FSDP_PARTS, *DEEPSPEED)
+    (run.checkpoint(1) / lost).unlink()
+    assert damage(run.checkpoint(1)) == f"{lost} is missing"
+
+
 @pytest.mark.parametrize("spoil", [_cut, _flip, lambda file: file.unlink()], ids=["cut", "flipped bit", "gone"])
 def test_a_damaged_one_is_set_aside_and_the_one_before_it_taken(run, spoil):
     spoil(run.checkpoint(3) / "model.safetensors")

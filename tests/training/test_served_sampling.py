@@ -4,16 +4,15 @@ import pytest
 import torch
 
 from sleuth.assembly import build_model, build_tokenizer
-from sleuth.errors import UserError
+from sleuth.errors import RunFailed, UserError
 from sleuth.objectives import resolve
 from sleuth.objectives.aggregation import StepTotals
 from sleuth.objectives.tokens import Tokens
 from sleuth.training.importance import SamplerGap, importance_weights
-from sleuth.training.processes import Processes
 from sleuth.training.run import train
 from sleuth.training.run_folder import RunFolder
 
-from .served import ServedModel
+from .served import TRANSFER, ServedModel
 
 LORA = ["model_settings.lora=4", "trainer.lr=0.02", "trainer.steps=3", "trainer.eval_every=0"]
 SERVER = ["evaluation.enabled=false", "sampling.server.model=base"]
@@ -37,6 +36,86 @@ def test_the_server_samples_from_the_weights_of_the_moment(small, tmp_path):
     assert len(served.loaded) == 3  # one version a step
     assert [*served.models] == ["base", served.loaded[-1]]
     assert [folder.name for folder in (tmp_path / "run" / "adapters").iterdir()] == served.loaded[-1:]
+
+
+@pytest.fixture
+def transfer(monkeypatch):
+    """TRL's client as it is with vLLM installed; NCCL's two ends are a queue. Call it with the server."""
+    from types import SimpleNamespace
+
+    from trl.generation import vllm_client, vllm_generation
+
+    def between(served):
+        def send(iterator, trainer_args):
+            for name, tensor in iterator:
+                served.wire.put((name, tensor.detach().clone()))
+
+        engine = SimpleNamespace(trainer_send_weights=send)
+        for module in (vllm_client, vllm_generation):
+            monkeypatch.setattr(module, "is_vllm_available", lambda **_: True)
+        monkeypatch.setattr(vllm_client, "NCCLWeightTransferEngine", engine, raising=False)
+        monkeypatch.setattr(vllm_client, "NCCLTrainerSendWeightsArgs", lambda **given: given, raising=False)
+        monkeypatch.setattr(vllm_client.VLLMClient, "init_communicator", lambda client, device: None)
+
+    return between
+
+
+def trained_whole(small, path, transfer, **server):
+    recipe = small()
+    with ServedModel(build_model(recipe).eval(), build_tokenizer(recipe), **server) as served:
+        transfer(served)
+        settings = ["trainer.lr=0.002", "trainer.steps=3", "trainer.eval_every=0", f"sampling.server.url={served.url}"]
+        train(small(*settings, *SERVER), path, quiet=True)
+    return RunFolder(path).read_metrics(), served
+
+
+def test_whole_weights_are_sent_by_trls_client_whenever_they_have_changed(small, tmp_path, transfer):
+    records, served = trained_whole(small, tmp_path / "run", transfer)
+    for record in records:
+        assert 0 < record["sampler/gap/mean"] < 1e-4
+        assert record["sampler/unknown"] == 0
+        assert record["searches"] > 0
+    assert served.calls == [*TRANSFER] * 3  # one version a step
+    assert served.loaded == []
+    assert served.wire.empty()
+
+
+def test_whole_weights_that_never_arrive_are_seen(small, tmp_path, transfer):
+    records, _ = trained_whole(small, tmp_path / "run", transfer, stale=True)
+    assert records[0]["sampler/gap/mean"] < 1e-4
+    assert records[-1]["sampler/gap/mean"] > 1e-3
+
+
+def test_a_transfer_that_breaks_ends_the_run_with_the_way_on(small, tmp_path, transfer, monkeypatch):
+    from trl.generation import vllm_client
+
+    def broken(client, metadata, named):
+        raise RuntimeError("NCCL error: unhandled system error")
+
+    monkeypatch.setattr(vllm_client.VLLMClient, "update_named_params", broken)
+    with pytest.raises(RunFailed, match=r"NCCL error.*--resume"):
+        trained_whole(small, tmp_path / "run", transfer)
+
+
+def test_without_vllm_here_whole_weights_are_refused(small, tmp_path):
+    recipe = small()
+    with ServedModel(build_model(recipe), build_tokenizer(recipe)) as served:
+        settings = [*SERVER, f"sampling.server.url={served.url}"]
+        with pytest.raises(UserError, match=r"trl\[vllm\].*model_settings.lora"):
+            train(small(*settings), tmp_path / "run", quiet=True)
+
+
+def test_a_server_that_takes_no_weights_is_refused_with_its_flags(small, tmp_path, transfer, monkeypatch):
+    from trl.generation import vllm_client
+
+    def refused(client, device):
+        raise RuntimeError("The vLLM server has no weight-transfer engine.")
+
+    with ServedModel(build_model(small()), build_tokenizer(small())) as served:
+        transfer(served)
+        monkeypatch.setattr(vllm_client.VLLMClient, "init_communicator", refused)
+        with pytest.raises(UserError, match=r"VLLM_SERVER_DEV_MODE=1 .*--weight-transfer-config"):
+            train(small(*SERVER, f"sampling.server.url={served.url}"), tmp_path / "run", quiet=True)
 
 
 def test_a_server_that_stays_behind_is_seen_and_corrected(small, tmp_path):
@@ -89,18 +168,16 @@ def test_weights_multiply_the_surrogate_and_no_term():
 
 
 @pytest.mark.parametrize(
-    ("settings", "processes", "said"),
+    ("settings", "said"),
     [
-        ([], 1, "model_settings.lora"),
-        (["model_settings.lora=4"], 2, "one process"),
-        (["model_settings.lora=4", "schedule=search_e1"], 1, "search_e1"),
-        (["model_settings.lora=4"], 1, "no vLLM server answers"),
+        (["model_settings.lora=4", "schedule=search_e1"], "search_e1"),
+        (["model_settings.lora=4"], "no vLLM server answers"),
     ],
 )
-def test_what_a_server_can_not_do_is_refused(small, tmp_path, settings, processes, said):
+def test_what_a_server_can_not_do_is_refused(small, tmp_path, settings, said):
     recipe = small(*settings, *SERVER, "sampling.server.url=http://127.0.0.1:9")
     with pytest.raises(UserError, match=said):
-        train(recipe, tmp_path / "run", quiet=True, processes=Processes(0, processes))
+        train(recipe, tmp_path / "run", quiet=True)
 
 
 def test_a_server_of_another_model_is_refused(small, tmp_path):

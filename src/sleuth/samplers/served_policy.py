@@ -1,17 +1,13 @@
-"""A vLLM server that samples for a trainer: it is given the LoRA adapters in training whenever they have changed.
-
-Adapters go through a folder that both see, by vLLM's own calls to load and unload them while it runs, so that nothing
-but HTTP and a file system is needed. The base model must be the one that the trainer has.
-"""
+"""A vLLM server that samples for a trainer: it is sent the weights in training whenever they have changed."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import Field
 
@@ -25,32 +21,48 @@ class ServerSettings(VLLMSettings):
 
     Attributes:
         adapters: folder that the server sees under the same path; None: ``adapters`` in the run folder.
+        group_port: where whole weights go, from the first process's machine; without LoRA.
         max_weight: importance weights between trainer and sampler are cut there, from above.
     """
 
     adapters: str | None = None
+    group_port: int = Field(default=51216, ge=1, le=65535)
     max_weight: float = Field(default=2.0, gt=0)
 
 
+class Delivery(Protocol):
+    """A way by which a server gets weights."""
+
+    def deliver(self) -> str:
+        """Send the weights as they are now; all processes call it together.
+
+        Returns:
+            the name to ask the server for from now on.
+        """
+        ...
+
+
 class ServedPolicy(VLLMSampler):
-    """A :class:`~sleuth.samplers.vllm.VLLMSampler` of the policy as it is at every call.
-
-    Args:
-        folder: for the adapters, as the server sees it.
-
-    Attributes:
-        policy: the PEFT model in training; set before the first call.
-    """
+    """A :class:`~sleuth.samplers.vllm.VLLMSampler` of the policy in training. :meth:`follow` comes first."""
 
     settings: ServerSettings
-    policy: Any = None
 
-    def __init__(self, settings: ServerSettings, folder: Path):
+    def __init__(self, settings: ServerSettings):
         super().__init__(settings)
-        self._folder = folder.absolute()
-        self._numbers = itertools.count(1)
-        self._served: str | None = None
-        self._weights: list[float] = []
+        self._policy: Any = None
+        self._delivery: Delivery | None = None
+        self._in_any: Callable[[bool], bool] | None = None
+        self._delivered: list[float] | None = None
+
+    def follow(self, policy: Any, delivery: Delivery, in_any: Callable[[bool], bool] | None = None) -> None:
+        """Sample from this model as it is at every call.
+
+        Args:
+            in_any: where several processes train: whether something is so in any of them. Then the weights are those
+                of the last :meth:`refresh`, which all processes call together.
+        """
+        self._policy, self._delivery, self._in_any = policy, delivery, in_any
+        self._delivered = None
 
     def check_server(self) -> None:
         """Whether the server is there and has the base model.
@@ -72,39 +84,98 @@ class ServedPolicy(VLLMSampler):
             raise UserError(f"sampling.server.model={self.settings.model}: {url} serves {there}; write one of these")
 
     def sample(self, requests: Sequence[SampleRequest], params: SamplingParams) -> list[Completion]:
-        """One turn of each conversation, from the weights as they are now.
+        """One turn of each conversation.
 
         Raises:
-            UserError: as :meth:`VLLMSampler.sample`, or the server can't load adapters.
+            UserError: as :meth:`VLLMSampler.sample`, or the server can't take weights.
             RunFailed: it can't be reached any more.
         """
-        self._bring_up_to_date()
+        if self._in_any is None:
+            self.refresh()
         return super().sample(requests, params)
 
-    def _bring_up_to_date(self) -> None:
-        weights = self._fingerprint()
-        if self._served is not None and weights == self._weights:
-            return
+    def refresh(self) -> None:
+        """Send the weights if they aren't the ones that the server has."""
+        if self._delivery is None:
+            raise ValueError("a served policy has no model to follow yet")
+        now = fingerprint(self._policy)
+        changed = now != self._delivered
+        if self._in_any is not None:
+            changed = self._in_any(changed)
+        if changed:
+            self.model = self._delivery.deliver()
+            self._delivered = now
+
+
+class AdapterFolder:
+    """LoRA adapters through a folder that both see, by vLLM's own calls to load and unload them while it runs.
+
+    Nothing but HTTP and a file system is needed. The server's base model must be the trainer's.
+
+    Args:
+        policy: the PEFT model in training, whole in the first process.
+        folder: as the server sees it.
+        server: whose calls are used.
+        from_main: gives all processes what the first one computes; it alone writes.
+    """
+
+    def __init__(
+        self,
+        policy: Any,
+        folder: Path,
+        server: VLLMSampler,
+        from_main: Callable[[Callable[[], str]], str] = lambda compute: compute(),
+    ):
+        self._policy, self._folder, self._server, self._from_main = policy, folder.absolute(), server, from_main
+        self._numbers = itertools.count(1)
+        self._served: str | None = None
+
+    def deliver(self) -> str:
+        """A new adapter, and the one before is unloaded.
+
+        Raises:
+            UserError: the server can't load adapters.
+        """
+        return self._from_main(self._replace)
+
+    def _replace(self) -> str:
         # A name of its own for each version, also over restarts: the server keeps prefixes by the adapter's name.
         name = f"sleuth-{os.getpid()}-{next(self._numbers)}"
         folder = self._folder / name
-        self.policy.save_pretrained(str(folder))
+        self._policy.save_pretrained(str(folder))
         try:
-            self._call("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)})
+            self._server.call("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)})
         except UserError as error:
             raise UserError(
                 f"{error}. It must be started with --enable-lora, --max-lora-rank of at least model_settings.lora and "
                 f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True, and see the folder {self._folder}"
             ) from None
         before, self._served = self._served, name
-        self.model, self._weights = name, weights
         if before is not None:
-            self._call("/v1/unload_lora_adapter", {"lora_name": before})
+            self._server.call("/v1/unload_lora_adapter", {"lora_name": before})
             shutil.rmtree(self._folder / before)
+        return name
 
-    def _fingerprint(self) -> list[float]:
-        """Sum and sum of squares of every trained tensor. torch's own counters miss what a fused optimiser writes."""
-        import torch
 
-        trained = [p.detach().double() for p in self.policy.parameters() if p.requires_grad]
-        return torch.stack([x for p in trained for x in (p.sum(), p.square().sum())]).tolist()
+def fingerprint(model: Any) -> list[float]:
+    """Sum and norm of every trained tensor, of this process's shard where it is sharded.
+
+    torch's own counters miss what a fused optimiser writes.
+    """
+    import torch
+
+    numbers = [
+        number
+        for p in model.parameters()
+        if p.requires_grad
+        for own in (_own_part(p.detach()),)
+        for number in (own.sum(dtype=torch.float64), torch.linalg.vector_norm(own, dtype=torch.float64))
+    ]
+    return torch.stack([number.cpu() for number in numbers]).tolist()
+
+
+def _own_part(parameter: Any) -> Any:
+    """What this process holds: FSDP2's tensors know their part, DeepSpeed's ZeRO-3 keeps it in an attribute."""
+    if hasattr(parameter, "ds_tensor"):
+        return parameter.ds_tensor
+    return parameter.to_local() if hasattr(parameter, "to_local") else parameter

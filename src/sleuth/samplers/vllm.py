@@ -140,14 +140,19 @@ class VLLMSampler:
             "skip_special_tokens": False,
             "add_special_tokens": False,
         }
-        choice = self._call("/v1/completions", body).json()["choices"][0]
+        choice = self.call("/v1/completions", body).json()["choices"][0]
         ids = choice.get("token_ids")
         stated = (choice.get("logprobs") or {}).get("token_logprobs")
         if ids is None or stated is None or len(ids) != len(stated):
             raise UserError(f"{self.settings.url} returns no token ids with log-probs; use vLLM 0.10.2 or newer")
         return ids, [float(x) if x is not None else float("nan") for x in stated]
 
-    def _call(self, path: str, body: dict[str, Any]) -> Any:
+    def call(self, path: str, body: dict[str, Any]) -> Any:
+        """The server's answer to a POST, asked again where that may help.
+
+        Raises:
+            UserError: it refuses. RunFailed: it gives no answer.
+        """
         import httpx
 
         reason = ""

@@ -17,7 +17,7 @@ from sleuth.training.processes import TIMEOUT, Processes
 from sleuth.training.progress import Progress
 from sleuth.training.run_folder import RunFolder
 from sleuth.training.scores import dev_rollouts
-from sleuth.training.served_sampling import served_policy
+from sleuth.training.served_sampling import follow, served_policy
 from sleuth.training.teacher_pass import teacher_pass
 from sleuth.training.trl import SearchGRPOTrainer
 from sleuth.training.watch import Watch
@@ -107,7 +107,7 @@ def build_trainer(
     )
     if hasattr(parts.retriever, "prepare"):
         parts.retriever.prepare({q.corpus for q in parts.train})
-    served = served_policy(recipe, run.path)
+    served = served_policy(recipe)
     watch = Watch(recipe, run, progress)
     objective = recipe_objective(recipe)
     trainer = SearchGRPOTrainer(
@@ -134,7 +134,7 @@ def build_trainer(
 
     trainer.remove_callback(PrinterCallback)
     if served is not None:
-        served.policy = trainer.model
+        follow(served, recipe, trainer, run.path, processes)
     watch.trainer = trainer
     watch.dev = lambda: dev_rollouts(recipe, parts, processes.spread(trainer.agent, trainer.model))
     return trainer

@@ -62,7 +62,7 @@ def seal(folder: Path) -> None:
 def damage(folder: Path) -> str | None:
     """What is wrong with a checkpoint; None if it is as it was written, or was written without a seal.
 
-    An optimiser's or a teacher's state that is gone was dropped to save space, and is no damage.
+    An optimiser's or a teacher's state that is gone was dropped to save space, and is no damage; a part of it is.
     """
     try:
         files = json.loads((folder / SEAL).read_text(encoding="utf-8"))
@@ -73,7 +73,8 @@ def damage(folder: Path) -> str | None:
     for name, known in files.items():
         file = folder / name
         if not file.is_file():
-            if name not in TRAINING_STATE:
+            state = name.split("/")[0]
+            if state not in TRAINING_STATE or (folder / state).exists():
                 return f"{name} is missing"
         elif (size := file.stat().st_size) != known["bytes"]:
             return f"{name} has {size:,} of {known['bytes']:,} bytes"

@@ -47,6 +47,15 @@ class SamplerGap:
         self.weight += float(weights.clamp(max=most).sum())
         self.cut += int((weights > most).sum())
 
+    def absorb(self, other: SamplerGap) -> None:
+        """Take over what another process has summed of the same step."""
+        self.tokens += other.tokens
+        self.unknown += other.unknown
+        self.size += other.size
+        self.largest = max(self.largest, other.largest)
+        self.weight += other.weight
+        self.cut += other.cut
+
     def metrics(self) -> dict[str, float]:
         """By the names of :mod:`sleuth.diagnostics.names`; nothing where no pass was added."""
         if not self.tokens and not self.unknown:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 import torch.distributed as dist
@@ -22,9 +22,19 @@ from torch import nn
 
 from sleuth.agent.agent import SearchAgent
 from sleuth.errors import INTERRUPTED, OtherProcess, RunFailed, RunStopped, UserError
-from sleuth.types import Question, SamplingParams, Trajectory
+from sleuth.types import Question, Sampler, SamplingParams, Trajectory
 
 T = TypeVar("T")
+
+
+@runtime_checkable
+class Refreshed(Protocol):
+    """A sampler elsewhere, such as :class:`~sleuth.samplers.served_policy.ServedPolicy`."""
+
+    def refresh(self) -> None:
+        """Take over the weights of the moment, if they have changed; all processes call it together."""
+        ...
+
 
 TIMEOUT = timedelta(hours=2)
 """How long a process waits for the others before it gives up: longer than any batch's rollouts may take."""
@@ -178,6 +188,7 @@ class _SpreadAgent(SearchAgent):
         on_turn: Any = None,
     ) -> list[Trajectory]:
         mine = self._processes.share(len(questions))
+        refresh(self.sampler)
         with self._processes.agreement(), whole_weights(self._model):
             answers = self._agent.answer(
                 questions[mine],
@@ -189,6 +200,12 @@ class _SpreadAgent(SearchAgent):
                 on_turn=on_turn,
             )
         return [t for part in self._processes.exchange(answers) for t in part]
+
+
+def refresh(sampler: Sampler) -> None:
+    """A sampler that isn't the model in training gets the weights of the moment; collective."""
+    if isinstance(sampler, Refreshed):
+        sampler.refresh()
 
 
 @contextmanager

@@ -67,7 +67,7 @@ def train(
     run = RunFolder(run_dir)
     processes = processes or Processes.join()
     recipe_objective(recipe)
-    check_served_sampling(recipe, processes.count)
+    check_served_sampling(recipe)
     if "rollback" in recipe.diagnosis.actions:
         recipe_objective(recipe_after_rollback(recipe))
     if recipe.schedule == "search_e1":

@@ -18,9 +18,17 @@ from sleuth.types import Trajectory
 VERSIONED = ["sleuth", "torch", "transformers", "trl", "accelerate", "peft", "bm25s", "numpy"]
 
 
-TRAINING_STATE = ("optimizer.pt", "teacher.safetensors")
-"""Files of a checkpoint that only further training needs, in the order in which they may be deleted: without the first
-a checkpoint is one to be used and not to be trained on, so that nobody misses the second."""
+OPTIMIZER = ("optimizer.pt", "optimizer.bin", "optimizer_0")
+"""The optimiser's state in a checkpoint, under every name by which the engine takes it up again: of whole weights, of
+FSDP gathered in one file, of FSDP in a folder of parts. (FSDP's ``LOCAL_STATE_DICT`` is no such name: the engine goes on
+without what it wrote.)"""
+
+TRAINING_STATE = (*OPTIMIZER, "teacher.safetensors")
+"""What only further training needs of a checkpoint, in the order in which it may be deleted: without an optimiser it is
+one to be used and not to be trained on, so that nobody misses the teacher."""
+
+DEEPSPEED = "global_step*"
+"""The folder in which DeepSpeed keeps weights and optimiser together, so that it isn't :data:`TRAINING_STATE`."""
 
 
 class RunFolder:
@@ -127,14 +135,24 @@ class RunFolder:
         return sorted(steps)
 
     def has_optimizer(self, step: int) -> bool:
-        """Whether a checkpoint can be trained on."""
-        return (self.checkpoint(step) / "optimizer.pt").is_file()
+        """Whether a checkpoint can be trained on, by the launcher that wrote it."""
+        folder = self.checkpoint(step)
+        return any((folder / name).exists() for name in OPTIMIZER) or any(p.is_dir() for p in folder.glob(DEEPSPEED))
 
     def drop_optimizers(self) -> None:
-        """Delete :data:`TRAINING_STATE` in every checkpoint, at least two thirds of its size; the model stays."""
+        """Delete :data:`TRAINING_STATE` in every checkpoint, at least two thirds of its size; the model stays.
+
+        DeepSpeed's folder stays too: the weights may be nowhere else.
+        """
         for step in self.checkpoint_steps():
-            for name in TRAINING_STATE:
-                (self.checkpoint(step) / name).unlink(missing_ok=True)
+            gone = self.checkpoint(step) / ".dropped"
+            shutil.rmtree(gone, ignore_errors=True)  # of a process that was killed in the next lines
+            for state in (self.checkpoint(step) / name for name in TRAINING_STATE):
+                if state.is_dir():
+                    state.rename(gone)  # at once: half a folder would be a damaged checkpoint
+                    shutil.rmtree(gone)
+                else:
+                    state.unlink(missing_ok=True)
 
     def drop_checkpoints(self, keep: Iterable[int]) -> None:
         """Delete every whole checkpoint but those of the steps in ``keep``."""

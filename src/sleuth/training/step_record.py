@@ -43,7 +43,7 @@ class StepRecord:
         updates: optimiser updates made of one batch.
 
     Attributes:
-        sampler_gap: between trainer and sampler, where another engine samples; of one process.
+        sampler_gap: between trainer and sampler, where another engine samples.
     """
 
     def __init__(self, updates: int):
@@ -87,6 +87,7 @@ class StepRecord:
         """Everything collected, on the CPU, to be sent to another process; and forget it."""
         taken = StepRecord(self._updates)
         taken._drift, self._drift = self._drift, Drift()
+        taken.sampler_gap = self.sampler_gap
         taken._losses = [x.cpu() for x in self._losses]
         taken._kls = [x.cpu() for x in self._kls]
         taken._tokens, taken._dropped = self._tokens, self._dropped
@@ -102,6 +103,7 @@ class StepRecord:
     def absorb(self, other: StepRecord) -> None:
         """Take over what another process collected of the same updates. Their gradients are the same."""
         self._drift.absorb(other._drift)
+        self.sampler_gap.absorb(other.sampler_gap)
         self._losses += other._losses
         self._kls += other._kls
         self._tokens += other._tokens

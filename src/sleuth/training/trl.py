@@ -45,7 +45,7 @@ from sleuth.seeds import derive_seed
 from sleuth.training.checkpoints import full_disk_is_said, tied_weights_are_not_missing
 from sleuth.training.importance import importance_weights
 from sleuth.training.micro_batches import PADDING, at_rows, deal, joined
-from sleuth.training.processes import Processes, whole_weights
+from sleuth.training.processes import Processes, refresh, whole_weights
 from sleuth.training.prompts import PromptSampler
 from sleuth.training.run_folder import TRAINING_STATE, RunFolder
 from sleuth.training.step_record import MicroBatch, StepRecord
@@ -186,6 +186,7 @@ class SearchGRPOTrainer(GRPOTrainer):
         if len(questions) // n < processes.count:
             share = processes.share(len(questions))
             own = range(share.start, share.stop)
+        refresh(self.agent.sampler)
         with processes.agreement(), whole_weights(self.model):
             answers = self.agent.answer(
                 [questions[i] for i in own],
