@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from sleuth.assembly import build_model, build_tokenizer
 from sleuth.training.processes import Processes
 from sleuth.training.run_folder import RunFolder
 
 from .conftest import SMALL
+from .served import ServedModel
 
 RANKS = Path(__file__).with_name("ranks.py")
 LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
@@ -75,6 +77,25 @@ def test_a_run_goes_on_with_another_number_of_processes_to_the_same_numbers(tmp_
             assert a.get(key) == b.get(key)
         for key in ("loss", "entropy", "grad_norm", "ratio/mean"):
             assert b[key] == pytest.approx(a[key], rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.slow
+def test_two_processes_ask_one_server_and_get_what_one_process_gets(tmp_path, small):
+    recipe = small()
+    with ServedModel(build_model(recipe).eval(), build_tokenizer(recipe)) as served:
+        settings = [*SMALL, "model_settings.lora=4", "trainer.lr=0.02", "trainer.steps=2", "evaluation.enabled=false"]
+        settings += ["sampling.server.model=base", f"sampling.server.url={served.url}"]
+        for count in (1, 2):
+            command = ["-m", "sleuth.cli", "train", "laptop", *settings, "-o", tmp_path / str(count)]
+            assert _launch(count, *command).wait() == 0
+    assert len(served.loaded) == 6  # each run: two batches and the last dev questions
+    one, two = (RunFolder(tmp_path / name).read_metrics() for name in ("1", "2"))
+    for a, b in zip(one, two, strict=True):
+        for key in ("reward", "searches", "policy_tokens", "dev/em", "sampler/unknown"):
+            assert a.get(key) == b.get(key)
+        for key in ("loss", "grad_norm", "sampler/weight"):
+            assert b[key] == pytest.approx(a[key], rel=1e-3, abs=1e-5)
+        assert 0 < b["sampler/gap/mean"] < 1e-4
 
 
 @pytest.mark.slow
