@@ -1,5 +1,8 @@
 """Training with the rollouts of a vLLM server: adapters are sent, the gap is measured and corrected."""
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -8,9 +11,11 @@ from sleuth.errors import RunFailed, UserError
 from sleuth.objectives import resolve
 from sleuth.objectives.aggregation import StepTotals
 from sleuth.objectives.tokens import Tokens
+from sleuth.samplers.transformers import TransformersSampler
 from sleuth.training.importance import SamplerGap, importance_weights
 from sleuth.training.run import train
 from sleuth.training.run_folder import RunFolder
+from sleuth.types import SampleRequest, SamplingParams, StopRule
 
 from .served import TRANSFER, ServedModel
 
@@ -41,8 +46,6 @@ def test_the_server_samples_from_the_weights_of_the_moment(small, tmp_path):
 @pytest.fixture
 def transfer(monkeypatch):
     """TRL's client as it is with vLLM installed; NCCL's two ends are a queue. Call it with the server."""
-    from types import SimpleNamespace
-
     from trl.generation import vllm_client, vllm_generation
 
     def between(served):
@@ -116,6 +119,80 @@ def test_a_server_that_takes_no_weights_is_refused_with_its_flags(small, tmp_pat
         monkeypatch.setattr(vllm_client.VLLMClient, "init_communicator", refused)
         with pytest.raises(UserError, match=r"VLLM_SERVER_DEV_MODE=1 .*--weight-transfer-config"):
             train(small(*SERVER, f"sampling.server.url={served.url}"), tmp_path / "run", quiet=True)
+
+
+class Engine:
+    """``vllm.LLM`` as far as TRL and Sleuth use it: really samples, from weights that are loaded into it."""
+
+    def __init__(self, model, tokenizer):
+        self._tokenizer = tokenizer
+        self.parameters = dict(model.named_parameters())
+        self.sampler = TransformersSampler(model)
+        self.loads, self.resets = 0, 0
+        # Where TRL finds the model to load weights into.
+        runner = SimpleNamespace(model=self)
+        worker = SimpleNamespace(model_runner=runner)
+        self.llm_engine = SimpleNamespace(model_executor=SimpleNamespace(driver_worker=worker))
+
+    def load_weights(self, weights):
+        for name, tensor in weights:
+            with torch.no_grad():
+                self.parameters[name].copy_(tensor)
+            self.loads += 1
+
+    def reset_prefix_cache(self):
+        self.resets += 1
+
+    def generate(self, prompts, settings, use_tqdm):
+        assert not use_tqdm
+        requests = []
+        for n, (prompt, s) in enumerate(zip(prompts, settings, strict=True)):
+            rule = StopRule(
+                lambda ids, s=s: any(stop in self._tokenizer.decode(ids) for stop in s.stop),
+                frozenset(range(len(self._tokenizer))),
+                frozenset(s.stop_token_ids),
+            )
+            requests.append(SampleRequest(n, prompt["prompt_token_ids"], s.max_tokens, rule, s.seed))
+        done = self.sampler.sample(requests, SamplingParams(settings[0].temperature))
+        self.sampler.clear()
+        answers = []
+        for turn in done:
+            stated = [{i: SimpleNamespace(logprob=x)} for i, x in zip(turn.ids, turn.logprobs, strict=True)]
+            answers.append(SimpleNamespace(outputs=[SimpleNamespace(token_ids=turn.ids, logprobs=stated)]))
+        return answers
+
+
+@pytest.fixture
+def engine(small, transfer, monkeypatch):
+    """The engine that TRL starts in its colocated mode."""
+    recipe = small()
+    made = Engine(build_model(recipe).eval(), build_tokenizer(recipe))
+    transfer(SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(SamplingParams=SimpleNamespace))
+    monkeypatch.setattr("trl.generation.vllm_generation.LLM", lambda **settings: made, raising=False)
+    return made
+
+
+@pytest.mark.parametrize("lora", [[], ["model_settings.lora=4"]])
+def test_an_engine_in_the_trainers_process_samples_from_the_weights_of_the_moment(small, tmp_path, engine, lora):
+    lr = 0.02 if lora else 0.002
+    settings = [f"trainer.lr={lr}", "trainer.steps=3", "trainer.eval_every=0", "evaluation.enabled=false"]
+    train(small(*settings, *lora, "sampling.colocated.memory=0.4"), tmp_path / "run", quiet=True)
+    records = RunFolder(tmp_path / "run").read_metrics()
+    for record in records:
+        assert 0 < record["sampler/gap/mean"] < 1e-4
+        assert record["sampler/unknown"] == 0
+        assert record["searches"] > 0
+    assert engine.resets == 3
+    assert engine.loads == 3 * len(engine.parameters)
+
+
+def test_an_engine_needs_vllm_and_no_server_beside_it(small, tmp_path):
+    with pytest.raises(UserError, match=r"sampling.colocated needs vLLM; pip install"):
+        train(small("sampling.colocated={}"), tmp_path / "run", quiet=True)
+    both = ["sampling.colocated={}", "sampling.server.url=http://127.0.0.1:9", "sampling.server.model=base"]
+    with pytest.raises(UserError, match="keep one of them"):
+        train(small(*both), tmp_path / "run", quiet=True)
 
 
 def test_a_server_that_stays_behind_is_seen_and_corrected(small, tmp_path):

@@ -15,6 +15,7 @@ from sleuth.anchors.prompt import TeacherPrompt
 from sleuth.diagnostics.alarm_limits import AlarmLimits
 from sleuth.lab.settings import ComparisonSettings
 from sleuth.rewards.reward import RewardSettings
+from sleuth.samplers.colocated_policy import ColocatedSettings
 from sleuth.samplers.openai_compatible import EndpointSettings
 from sleuth.samplers.served_policy import ServerSettings
 from sleuth.training.search_e1.settings import SearchE1Settings
@@ -115,7 +116,8 @@ class SamplingSettings(Settings):
         temperature: above 0, where every rollout of a group would be the same and no advantage differ from 0;
             ``evaluation.temperature`` may be 0.
         max_rows: rollouts decoded together; None: all of a batch.
-        server: a vLLM server that samples for training with LoRA; None: the model in training does it itself.
+        server: a vLLM server that samples. ``colocated``: vLLM in every training process, on its GPU. None of them: the
+            model in training does it itself.
     """
 
     temperature: float = Field(default=1.0, gt=0)
@@ -123,6 +125,7 @@ class SamplingSettings(Settings):
     top_k: int = Field(default=0, ge=0)
     max_rows: int | None = Field(default=None, ge=1)
     server: ServerSettings | None = None
+    colocated: ColocatedSettings | None = None
 
 
 class TrainerSettings(Settings):

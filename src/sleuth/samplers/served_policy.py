@@ -7,11 +7,12 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import Field
 
 from sleuth.errors import UserError
+from sleuth.samplers.following import Follower
 from sleuth.samplers.vllm import VLLMSampler, VLLMSettings
 from sleuth.types import Completion, SampleRequest, SamplingParams
 
@@ -30,18 +31,6 @@ class ServerSettings(VLLMSettings):
     max_weight: float = Field(default=2.0, gt=0)
 
 
-class Delivery(Protocol):
-    """A way by which a server gets weights."""
-
-    def deliver(self) -> str:
-        """Send the weights as they are now; all processes call it together.
-
-        Returns:
-            the name to ask the server for from now on.
-        """
-        ...
-
-
 class ServedPolicy(VLLMSampler):
     """A :class:`~sleuth.samplers.vllm.VLLMSampler` of the policy in training. :meth:`follow` comes first."""
 
@@ -49,20 +38,12 @@ class ServedPolicy(VLLMSampler):
 
     def __init__(self, settings: ServerSettings):
         super().__init__(settings)
-        self._policy: Any = None
-        self._delivery: Delivery | None = None
-        self._in_any: Callable[[bool], bool] | None = None
-        self._delivered: list[float] | None = None
+        self._follower: Follower | None = None
 
-    def follow(self, policy: Any, delivery: Delivery, in_any: Callable[[bool], bool] | None = None) -> None:
-        """Sample from this model as it is at every call.
-
-        Args:
-            in_any: where several processes train: whether something is so in any of them. Then the weights are those
-                of the last :meth:`refresh`, which all processes call together.
-        """
-        self._policy, self._delivery, self._in_any = policy, delivery, in_any
-        self._delivered = None
+    def follow(self, follower: Follower) -> None:
+        """Sample from the model that this follower watches, as it is at every call; or, where several processes train,
+        at the last :meth:`refresh`, which all of them call together."""
+        self._follower = follower
 
     def check_server(self) -> None:
         """Whether the server is there and has the base model.
@@ -90,21 +71,15 @@ class ServedPolicy(VLLMSampler):
             UserError: as :meth:`VLLMSampler.sample`, or the server can't take weights.
             RunFailed: it can't be reached any more.
         """
-        if self._in_any is None:
+        if self._follower is None or self._follower.alone:
             self.refresh()
         return super().sample(requests, params)
 
     def refresh(self) -> None:
         """Send the weights if they aren't the ones that the server has."""
-        if self._delivery is None:
+        if self._follower is None:
             raise ValueError("a served policy has no model to follow yet")
-        now = fingerprint(self._policy)
-        changed = now != self._delivered
-        if self._in_any is not None:
-            changed = self._in_any(changed)
-        if changed:
-            self.model = self._delivery.deliver()
-            self._delivered = now
+        self.model = self._follower.refresh() or self.model
 
 
 class AdapterFolder:
@@ -155,27 +130,3 @@ class AdapterFolder:
             self._server.call("/v1/unload_lora_adapter", {"lora_name": before})
             shutil.rmtree(self._folder / before)
         return name
-
-
-def fingerprint(model: Any) -> list[float]:
-    """Sum and norm of every trained tensor, of this process's shard where it is sharded.
-
-    torch's own counters miss what a fused optimiser writes.
-    """
-    import torch
-
-    numbers = [
-        number
-        for p in model.parameters()
-        if p.requires_grad
-        for own in (_own_part(p.detach()),)
-        for number in (own.sum(dtype=torch.float64), torch.linalg.vector_norm(own, dtype=torch.float64))
-    ]
-    return torch.stack([number.cpu() for number in numbers]).tolist()
-
-
-def _own_part(parameter: Any) -> Any:
-    """What this process holds: FSDP2's tensors know their part, DeepSpeed's ZeRO-3 keeps it in an attribute."""
-    if hasattr(parameter, "ds_tensor"):
-        return parameter.ds_tensor
-    return parameter.to_local() if hasattr(parameter, "to_local") else parameter

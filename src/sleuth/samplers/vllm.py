@@ -88,49 +88,30 @@ class VLLMSampler:
         """Nothing: the server drops the prefixes that it has no room for."""
 
     def _check(self, params: SamplingParams) -> None:
-        mode = self.settings.logprobs_mode
-        if mode == "raw" and params.temperature not in (0.0, 1.0):
+        if self.settings.logprobs_mode == "processed":
+            check_processed(params)
+        elif params.temperature not in (0.0, 1.0):
             raise UserError(
                 f"sampling.temperature={params.temperature:g}: vLLM's raw log-probs are those of temperature 1; "
                 "start it with --logprobs-mode processed_logprobs and set logprobs_mode=processed"
             )
-        if mode == "processed" and params.temperature and (params.top_p < 1 or params.top_k):
-            raise UserError(
-                "top_p and top_k: vLLM's processed log-probs are those after the cut, and training needs those of the "
-                "full distribution; set top_p=1 and top_k=0"
-            )
 
     def _turn(self, request: SampleRequest, params: SamplingParams) -> Completion:
-        ids: list[int] = []
-        logprobs: list[float] = []
-        calls = 0
-        while True:
-            room = request.max_new_tokens - len(ids)
-            seed = request.seed if not calls else derive_seed(request.seed, "goes on", calls)
-            new_ids, new_logprobs = self._complete(request.ids + ids, room, seed, request.stop, params)
-            calls += 1
-            start = len(ids)
-            ids += new_ids[:room]
-            logprobs += new_logprobs[:room]
-            for end in range(start + 1, len(ids) + 1):
-                if (reason := _reason(ids[:end], request.stop)) is not None:
-                    return Completion(ids[:end], logprobs[:end], reason)
-            if len(ids) >= request.max_new_tokens:
-                return Completion(ids, logprobs, StopReason.LENGTH)
-            if not new_ids:
-                raise RunFailed(f"{self.settings.url} gave no token for a context of {len(request.ids)}")
+        turn = OpenTurn(request)
+        while (done := turn.add(*self._complete(turn, params))) is None:
+            pass
+        return done
 
-    def _complete(
-        self, context: list[int], room: int, seed: int, stop: StopRule, params: SamplingParams
-    ) -> tuple[list[int], list[float]]:
+    def _complete(self, turn: OpenTurn, params: SamplingParams) -> tuple[list[int], list[float]]:
+        stop = turn.request.stop
         body = {
             "model": self.model,
-            "prompt": context,
-            "max_tokens": room,
+            "prompt": turn.context,
+            "max_tokens": turn.room,
             "temperature": params.temperature,
             "top_p": params.top_p,
             "top_k": params.top_k,
-            "seed": seed & 0x7FFFFFFF,
+            "seed": turn.seed,
             "logprobs": 0,
             "return_token_ids": True,
             "stop": list(stop.strings),
@@ -171,6 +152,63 @@ class VLLMSampler:
                 raise UserError(f"{self.settings.url} refuses the request ({reason}); check url, model and context")
         raise RunFailed(
             f"the vLLM server {self.settings.url} gave no answer in {self.settings.attempts} calls ({reason})"
+        )
+
+
+class OpenTurn:
+    """A turn that vLLM writes in one call or several: it stops at tags as text, and one in a thought ends no turn."""
+
+    def __init__(self, request: SampleRequest):
+        self.request = request
+        self._ids: list[int] = []
+        self._logprobs: list[float] = []
+        self._calls = 0
+
+    @property
+    def context(self) -> list[int]:
+        """What stands before the next token."""
+        return self.request.ids + self._ids
+
+    @property
+    def room(self) -> int:
+        return self.request.max_new_tokens - len(self._ids)
+
+    @property
+    def seed(self) -> int:
+        """Of the next call, within what vLLM takes."""
+        seed = self.request.seed if not self._calls else derive_seed(self.request.seed, "goes on", self._calls)
+        return seed & 0x7FFFFFFF
+
+    def add(self, ids: Sequence[int], logprobs: Sequence[float]) -> Completion | None:
+        """Take over what a call gave; the turn, if it is over.
+
+        Raises:
+            RunFailed: no token came.
+        """
+        start, room = len(self._ids), self.room
+        self._calls += 1
+        self._ids += ids[:room]
+        self._logprobs += logprobs[:room]
+        for end in range(start + 1, len(self._ids) + 1):
+            if (reason := _reason(self._ids[:end], self.request.stop)) is not None:
+                return Completion(self._ids[:end], self._logprobs[:end], reason)
+        if not self.room:
+            return Completion(self._ids, self._logprobs, StopReason.LENGTH)
+        if not ids:
+            raise RunFailed(f"vLLM gave no token for a context of {len(self.request.ids)}")
+        return None
+
+
+def check_processed(params: SamplingParams) -> None:
+    """Refuse log-probs of a distribution that was cut.
+
+    Raises:
+        UserError: so it is.
+    """
+    if params.temperature and (params.top_p < 1 or params.top_k):
+        raise UserError(
+            "top_p and top_k: vLLM's processed log-probs are those after the cut, and training needs those of the "
+            "full distribution; set top_p=1 and top_k=0"
         )
 
 

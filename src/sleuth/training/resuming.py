@@ -21,7 +21,7 @@ CHANGEABLE = frozenset(
     {
         "name", "summary", "expect", "requires",
         "model_settings.gradient_checkpointing",
-        "sampling.max_rows", "sampling.server",
+        "sampling.max_rows", "sampling.server", "sampling.colocated",
         "trainer.steps", "trainer.micro_batch", "trainer.eval_every", "trainer.save_every", "trainer.keep",
         "trainer.keep_last", "trainer.max_failed_share", "trainer.save_rollouts_every", "trainer.track",
         "evaluation.batch", "evaluation.greedy", "diagnosis",
