@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from sleuth.assembly import build_model, build_tokenizer
 from sleuth.training.processes import Processes
 from sleuth.training.run_folder import RunFolder
 
 from .conftest import SMALL
+from .fsdp_on_cpu import ENVIRONMENT
 from .served import ServedModel
 
 RANKS = Path(__file__).with_name("ranks.py")
@@ -22,10 +24,10 @@ LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--rdzv-backend=c10d"
 ALONE = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def _launch(processes, *command, **options):
+def _launch(processes, *command, environment=None, **options):
     launcher = LAUNCHER if processes > 1 else [sys.executable]
     count = [f"--nproc-per-node={processes}"] if processes > 1 else []
-    return subprocess.Popen([*launcher, *count, *map(str, command)], env=ALONE, **options)
+    return subprocess.Popen([*launcher, *count, *map(str, command)], env=ALONE | (environment or {}), **options)
 
 
 @pytest.mark.parametrize("n", [1, 7, 12])
@@ -77,6 +79,28 @@ def test_a_run_goes_on_with_another_number_of_processes_to_the_same_numbers(tmp_
             assert a.get(key) == b.get(key)
         for key in ("loss", "entropy", "grad_norm", "ratio/mean"):
             assert b[key] == pytest.approx(a[key], rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.slow
+def test_sharded_weights_train_to_the_numbers_of_one_process_and_resume(tmp_path):
+    train = ["train", "laptop", *SMALL, "evaluation.enabled=false"]
+    assert _launch(1, "-m", "sleuth.cli", *train, "-o", tmp_path / "one").wait() == 0
+    sharded = [Path(__file__).with_name("fsdp_on_cpu.py")]
+    first = [*sharded, *train, "trainer.steps=2", "-o", tmp_path / "two"]
+    assert _launch(2, *first, environment=ENVIRONMENT).wait() == 0
+    on = [*sharded, "train", tmp_path / "two", "--resume", "trainer.steps=4"]
+    assert _launch(2, *on, environment=ENVIRONMENT).wait() == 0
+    one, two = (RunFolder(tmp_path / name) for name in ("one", "two"))
+    for a, b in zip(one.read_metrics(), two.read_metrics(), strict=True):
+        for key in ("reward", "em", "searches", "policy_tokens", "groups", "dev/em"):
+            assert a.get(key) == b.get(key)
+        for key in ("loss", "entropy", "grad_norm", "ratio/mean"):
+            assert b[key] == pytest.approx(a[key], rel=1e-3, abs=1e-5)
+    whole, gathered = (load_file(run.checkpoints / "step-4" / "model.safetensors") for run in (one, two))
+    assert gathered.pop("lm_head.weight").equal(gathered["model.embed_tokens.weight"])  # tied, and written twice
+    assert whole.keys() == gathered.keys()
+    for name, weights in whole.items():
+        torch.testing.assert_close(gathered[name], weights, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow
