@@ -8,6 +8,8 @@ from sleuth.cli import run
 from sleuth.rollouts import write_rollouts
 from sleuth.types import Span, SpanKind, Trajectory
 
+ONE_GPU = [["--gpus", "1"], ["--gpus", "1", "--whole"]]
+
 
 @pytest.fixture
 def plan(capsys):
@@ -49,6 +51,26 @@ def test_what_does_not_fit_is_said(plan):
     assert fits
 
 
+def test_the_advice_names_no_option_that_is_in_force(plan):
+    sharded, whole = (plan("llama-3.1-70b", "--gpus", "1", *more)[1] for more in ((), ("--whole",)))
+    assert "it fits nowhere here: more GPUs, a smaller trainer.micro_batch" in sharded
+    assert "it fits nowhere here: more GPUs without --whole, a smaller trainer.micro_batch" in whole
+
+
+def test_one_gpu_shares_nothing_and_what_does_not_fit_has_no_times(plan):
+    one = plan("qwen2.5-0.5b", "--gpus", "1")[1]
+    assert "whole on the one GPU" in one
+    assert "FSDP" not in one
+    rows = [json.loads(plan("qwen2.5-0.5b", "--sampler", "trainer", *how, "--json")[1])["rows"][0] for how in ONE_GPU]
+    assert rows[0]["bytes"] == rows[1]["bytes"]
+    assert rows[0]["seconds"] == rows[1]["seconds"]
+    mixed = plan("llama-3.1-70b", "--gpus", "1,64", "--gpu", "h200")[1].partition("Seconds of a step")[2]
+    small, large = (line.split() for line in mixed.splitlines()[2:4])
+    assert small[:3] == ["1", "(doesn't", "fit)"]
+    assert set(small[3:]) == {"–"}
+    assert "–" not in large
+
+
 def test_lengths_may_be_those_of_a_run(plan, tmp_path):
     spans = [Span(SpanKind.PROMPT, [1] * 7), Span(SpanKind.POLICY, [2] * 11), Span(SpanKind.OBSERVATION, [3] * 13)]
     spans.append(Span(SpanKind.POLICY, [2] * 5))
@@ -67,6 +89,10 @@ def test_lengths_may_be_those_of_a_run(plan, tmp_path):
         (["qwen2.5-3b", "--gpu", "abacus"], "h100"),
         (["qwen2.5-3b", "--gpus", "many"], "8-1024"),
         (["qwen2.5-3b", "--gpus", "0"], "8-1024"),
+        (["qwen2.5-3b", "--gpus", ""], "--gpus is empty; write a number"),
+        (["qwen2.5-3b", "--gpus", "8,"], "8-1024"),
+        (["qwen2.5-3b", "--gpus", "5-9"], "a range doubles, and doubling 5 doesn't lead to 9"),
+        (["qwen2.5-3b", "--gpus", "16-8"], "doubling 16 doesn't lead to 8"),
         (["qwen2.5-3b", "--gpus", "8", "--parallel", "3"], "doesn't divide"),
         (["qwen2.5-3b", "--sampler", "dice"], "vllm or trainer"),
         (["qwen2.5-3b", "--recipe", "none-such"], "none-such"),

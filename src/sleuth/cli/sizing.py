@@ -66,20 +66,20 @@ def _numbers(text: str) -> list[int]:
     """``8,64`` or ``8-1024``, which doubles.
 
     Raises:
-        UserError: neither.
+        UserError: neither, or a range that doubling doesn't lead through.
     """
-    try:
-        numbers: list[int] = []
-        for part in text.split(","):
-            first, _, last = part.partition("-")
-            number = int(first)
-            while number <= int(last or first):
-                if number < 1:
-                    raise ValueError
-                numbers.append(number)
-                number *= 2
-        if numbers:
-            return numbers
-    except ValueError:
-        pass
-    raise UserError(f"--gpus {text}: write a number, several (8,64), or a range that doubles (8-1024)")
+    how = "write a number, several (8,64), or a range that doubles (8-1024: 8, 16, … 1024)"
+    if not text.strip():
+        raise UserError(f"--gpus is empty; {how}")
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, dash, last = (piece.strip() for piece in part.partition("-"))
+        if not first.isdecimal() or int(first) < 1 or (dash and not last.isdecimal()):
+            raise UserError(f"--gpus {text}: {how}")
+        doubled = [int(first)]
+        while dash and doubled[-1] < int(last):
+            doubled.append(2 * doubled[-1])
+        if dash and doubled[-1] != int(last):
+            raise UserError(f"--gpus {text}: a range doubles, and doubling {first} doesn't lead to {last}; {how}")
+        numbers += doubled
+    return numbers

@@ -22,6 +22,8 @@ from sleuth.sizing.shapes import Shape, find_shape
 
 _GB = 1e9
 _RESERVE = 0.08
+_LEAST_CACHE = 1e9
+"""Bytes for keys and values on a GPU without which nothing is sampled."""
 _EXAMPLE = "sleuth plan MODEL --recipe {recipe} {settings}"
 
 
@@ -82,8 +84,8 @@ def plan(asked: Asked, *, as_json: bool) -> None:
     out.print()
     out.print(_memory_table(rows, device))
     out.print()
-    out.print(_time_table(rows, recipe))
-    for line in _warnings(rows, work, device):
+    out.print(_time_table(rows, recipe, device))
+    for line in _warnings(rows, work, device, asked.shard):
         out.print(line, soft_wrap=True)
 
 
@@ -146,7 +148,7 @@ def _row(asked: Asked, recipe: Recipe, shape: Shape, device: Device, lengths: Le
     update = activations(shape, tokens, memory) + logits(shape, tokens) + gathered(shape, memory)
     room = device.memory * (1 - _RESERVE)
     # The two follow each other: what an update needs is free for keys and values during rollouts.
-    whole = shape.parameters * work.weights if asked.shard and asked.sampler == "trainer" else 0.0
+    whole = shape.parameters * work.weights if asked.shard and gpus > 1 and asked.sampler == "trainer" else 0.0
     cache = room - total(parts) - whole
     cluster = Cluster(gpus, device, Shares(), "vllm", parallel, max(cache, 1.0), asked.shard)
     if asked.sampler == "trainer":
@@ -167,7 +169,7 @@ def _smallest_parallel(shape: Shape, device: Device, gpus: int) -> int:
 
 def _fits(row: Row, device: Device) -> bool:
     room = device.memory * (1 - _RESERVE)
-    return total(row.held) + row.update <= room and row.cache > 1e9
+    return total(row.held) + row.update <= room and row.cache > _LEAST_CACHE
 
 
 # What is printed -----------------------------------------------------------------------------------------------------
@@ -222,6 +224,8 @@ def _assumptions(asked: Asked, device: Device, lengths: Lengths, work: Work, row
         ),
     )
     how = "spread over all GPUs (FSDP)" if asked.shard else "whole on every GPU (DDP)"
+    if max(asked.gpus) == 1:
+        how = "whole on the one GPU"
     engine = "vLLM on the same GPUs, which gives its memory back" if asked.sampler == "vllm" else "the trainer's own"
     yield "", f"weights, gradients, optimiser: {how}; sampler: {engine}; rewards cost nothing"
 
@@ -238,7 +242,8 @@ def _memory_table(rows: Sequence[Row], device: Device) -> Table:
     return table
 
 
-def _time_table(rows: Sequence[Row], recipe: Recipe) -> Table:
+def _time_table(rows: Sequence[Row], recipe: Recipe, device: Device) -> Table:
+    """A row that doesn't fit is marked; one without room for keys and values has no times, since it can't sample."""
     steps = recipe.trainer.steps
     table = Table(
         *("GPUs", "rollout", "of it tail", "searching", "score", "update", "sync", "step", "tokens/s/GPU"),
@@ -247,13 +252,17 @@ def _time_table(rows: Sequence[Row], recipe: Recipe) -> Table:
         pad_edge=False,
     )
     for row in rows:
+        gpus = f"{row.gpus:,}" if _fits(row, device) else f"{row.gpus:,} (doesn't fit)"
+        if row.cache <= _LEAST_CACHE:
+            table.add_row(gpus, *["–"] * (len(table.columns) - 1))
+            continue
         t = row.times
         hours = t.step * steps / 3600
         split = ("–", "–")
         if row.overlap is not None:
             split = (f"{row.overlap.step:,.1f} ({row.overlap.sampling:,})", f"{row.overlap.step * steps / 3600:,.1f}")
         table.add_row(
-            f"{row.gpus:,}",
+            gpus,
             *(f"{t.rollout:,.1f}", f"{t.tail:.0%}", f"{t.searching:.0%}", f"{t.score:,.1f}", f"{t.update:,.1f}"),
             *(f"{t.sync:,.1f}", f"{t.step:,.1f}", f"{t.tokens / t.step / row.gpus:,.0f}"),
             *(f"{hours:,.1f}", f"{hours * row.gpus:,.0f}"),
@@ -264,7 +273,7 @@ def _time_table(rows: Sequence[Row], recipe: Recipe) -> Table:
     return table
 
 
-def _warnings(rows: Sequence[Row], work: Work, device: Device) -> Iterator[str]:
+def _warnings(rows: Sequence[Row], work: Work, device: Device, sharded: bool) -> Iterator[str]:
     for row in rows:
         if row.times.idle_ranks:
             yield (
@@ -272,7 +281,8 @@ def _warnings(rows: Sequence[Row], work: Work, device: Device) -> Iterator[str]:
                 f"{row.times.idle_ranks:.0%} of the GPUs have none; fewer updates a batch, or more prompts"
             )
     if not any(_fits(row, device) for row in rows):
-        yield "it fits nowhere here: more GPUs with --shard, a smaller trainer.micro_batch, or LoRA"
+        more = "more GPUs" if sharded else "more GPUs without --whole"
+        yield f"it fits nowhere here: {more}, a smaller trainer.micro_batch, or LoRA (model_settings.lora)"
 
 
 def _as_json(
