@@ -1,4 +1,4 @@
-"""Output for people: one console, as wide as the terminal, and wide enough for a table where there is none."""
+"""Output for people: one console, as wide as the terminal, and wide enough for any table where there is none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import sys
 
 from rich.console import Console
 
-_WIDTH_OF_A_PIPE = 150
+_WIDTH_OF_A_PIPE = 1000
+"""Nothing has to fit in a pipe: no heading is broken, no cell cut, and a line of text stays one."""
 
 
 def console(stderr: bool = False) -> Console:
