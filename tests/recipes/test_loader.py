@@ -66,6 +66,15 @@ def test_a_recipe_of_ones_own_may_extend_a_shipped_one(write):
     assert (recipe.name, recipe.model, recipe.trainer.lr) == ("mine", "tiny", 1e-5)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("", "the file is empty"), (" \n", "the file is empty"), ("# later\n", "no setting is in this file")],
+)
+def test_a_recipe_without_a_setting_is_said_to_be_empty(write, text, said):
+    file = write("recipe.yaml", text)
+    assert refusal(file).startswith(f"{file}: {said}; ")
+
+
 def test_recipes_that_extend_each_other_are_refused(write):
     write("a.yaml", "extends: b.yaml\n")
     write("b.yaml", "extends: a.yaml\n")

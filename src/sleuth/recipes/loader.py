@@ -125,14 +125,17 @@ def _read(path: Path, chain: tuple[Path, ...]) -> dict[str, Any]:
         circle = " → ".join(p.name for p in [*chain[chain.index(path.resolve()) :], path])
         raise UserError(f"{path}: recipes extend each other in a circle ({circle}); take one `extends` out")
     try:
-        raw = parse_yaml(path.read_text(encoding="utf-8-sig"))
+        text = path.read_text(encoding="utf-8-sig")
+        raw = parse_yaml(text)
     except YamlError as error:
         raise UserError(f"{path}: not a YAML file ({error})") from None
     except UnicodeDecodeError:
         raise UserError(f"{path}: not UTF-8; save the file as UTF-8") from None
     except OSError as error:
         raise UserError(f"{path}: can't be read ({error.strerror or error})") from None
-    raw = {} if raw is None else raw
+    if raw is None:
+        what = "no setting is in this file" if text.strip() else "the file is empty"
+        raise UserError(f"{path}: {what}; a recipe is a mapping of settings, such as `extends: laptop`")
     if not isinstance(raw, dict) or not all(isinstance(key, str) for key in raw):
         raise UserError(f"{path}: a recipe is a mapping of settings, such as `extends: laptop`")
     _anchor_paths(raw, path.parent)
