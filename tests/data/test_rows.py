@@ -96,7 +96,8 @@ def test_what_the_library_cannot_load_is_one_clear_line(monkeypatch, datasets):
         raise FileNotFoundError("Couldn't find it\nand much more")
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    with pytest.raises(UserError, match=r"^owner/name: the datasets library can't load it \(Couldn't find it\)$"):
+    said = r"^owner/name \(no such file or folder here\): the datasets library can't load it \(Couldn't find it\)$"
+    with pytest.raises(UserError, match=said):
         fields("owner/name")
 
 

@@ -32,6 +32,31 @@ def test_an_index_is_built_after_an_estimate(sleuth, tmp_path, corpus):
     assert (code, json.loads(out)["settings"]) == (0, {"k1": 0.9, "b": 0.4})
 
 
+def test_a_folder_that_is_not_there_is_said(sleuth, tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets")
+
+    def not_on_the_hub(*arguments, **settings):
+        raise FileNotFoundError("Couldn't find it")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(datasets, "load_dataset", not_on_the_hub)
+    for missing in ("docs", "my/docs", "docs/", "docs.jsonl"):
+        code, _, said = sleuth("index", missing, "-o", "index")
+        assert code == 2
+        assert "no such file" in said
+        assert said.startswith(f"sleuth: {missing}")
+        assert said.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_serving_a_corpus_says_that_it_wants_an_index(sleuth, corpus):
+    for module in ("uvicorn", "prometheus_client"):
+        pytest.importorskip(module)
+    code, _, said = sleuth("serve", corpus, "--port", 0)
+    assert code == 2
+    assert said == f"sleuth: {corpus}: a file, and no index; index it first: sleuth index {corpus} -o DIR\n"
+
+
 def test_a_dry_run_builds_nothing(sleuth, tmp_path, corpus):
     code, _, said = sleuth("index", corpus, "-o", tmp_path / "index", "--dry-run")
     assert code == 0

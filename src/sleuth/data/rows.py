@@ -165,15 +165,16 @@ def _datasets_library(source: str) -> Any:
 
 
 def _dataset_rows(source: str, name: str, config: str | None, split: str | None) -> Iterator[Row]:
-    datasets = _datasets_library(source)
     folder = Path(name)
+    where = source if folder.is_dir() else f"{source} (no such file or folder here)"
+    datasets = _datasets_library(where)
     try:
         if (folder / "state.json").exists() or (folder / "dataset_dict.json").exists():
             loaded = datasets.load_from_disk(name)
         else:
             loaded = datasets.load_dataset(name, config)
     except Exception as error:  # the library raises whatever its readers and the hub raise
-        raise UserError(f"{source}: the datasets library can't load it ({_first_line(error)})") from None
+        raise UserError(f"{where}: the datasets library can't load it ({_first_line(error)})") from None
     if isinstance(loaded, dict):
         loaded = _one_split(source, loaded, split)
     yield from _numbered(map(_plain, loaded), source)

@@ -65,6 +65,8 @@ def read_manifest(folder: Path, name: str = MANIFEST) -> Manifest:
     Raises:
         UserError: not an index, of another version, or not whole; says to build it (again).
     """
+    if folder.is_file():
+        raise UserError(f"{folder}: a file, and no index; index it first: sleuth index {folder} -o DIR")
     path = folder / name
     again = "build it again: sleuth index CORPUS -o DIR"
     try:
