@@ -25,7 +25,7 @@ def train(
     from sleuth.commands import train as command
 
     if dry_run:
-        command.dry_run(recipe, settings or [], output=output)
+        command.dry_run(recipe, settings or [], output=output, resume=resume)
     else:
         command.train(recipe, settings or [], output=output, resume=resume)
 

@@ -6,7 +6,7 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,13 +43,16 @@ class ModelFacts:
     shape: Any = None
 
 
-def print_plan(recipe: Recipe) -> None:
+def print_plan(recipe: Recipe, *, resumed: Sequence[str] = ()) -> None:
     """Print the plan; everything that can be checked without weights is checked.
+
+    Args:
+        resumed: lines about the run that would go on, before all others.
 
     Raises:
         UserError: an unknown objective, parameter, setting, kind or tool, a missing, unreadable or broken file.
     """
-    lines = list(plan(recipe))
+    lines = [("" if number else "resume", text) for number, text in enumerate(resumed)] + list(plan(recipe))
     width = max(len(label) for label, _ in lines)
     out = console()
     for label, text in lines:

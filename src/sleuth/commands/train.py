@@ -131,14 +131,22 @@ def warmstart(recipe: str, settings: Sequence[str], *, output: Path | None) -> N
     run_warmstart(loaded, folder)
 
 
-def dry_run(recipe: str, settings: Sequence[str], *, output: Path | None) -> None:
-    """Print what the run would do and need.
+def dry_run(recipe: str, settings: Sequence[str], *, output: Path | None, resume: bool) -> None:
+    """Print what the run would do and need; with ``resume`` where it would go on and what is left, too.
 
     Raises:
         UserError: what :func:`train` would refuse, as far as that is known without weights.
     """
     from sleuth.commands.plan import print_plan
 
+    if resume:
+        from sleuth.training.outlook import outlook
+        from sleuth.training.run_folder import RunFolder
+
+        of_run, folder = _loaded(recipe, settings, output, resume)
+        in_force, lines = outlook(of_run, RunFolder(folder))
+        print_plan(in_force, resumed=lines)
+        return
     loaded = load_recipe(recipe, settings, example=_DRY_RUN)
     _check_run_folder(output or free_folder(RUNS / loaded.name))
     print_plan(loaded)

@@ -58,6 +58,27 @@ def roll_back(recipe: Recipe, run: RunFolder, alarm: Mapping[str, Any]) -> Rollb
         recipe: the user's, as in ``recipe.yaml``.
         alarm: as in ``alarms.jsonl``.
     """
+    rollback = planned_rollback(recipe, run, alarm)
+    healthy, records = rollback.to_step, run.read_metrics()
+    folder = run.rollbacks / str(rollback.number)
+    shutil.rmtree(folder, ignore_errors=True)  # of a rollback that was killed
+    run.drop_checkpoints([step for step in run.checkpoint_steps() if step <= healthy])
+    write_lines(folder / "metrics.jsonl", [r for r in records if r["step"] > healthy])
+    run.move_rollouts(healthy, folder / "rollouts")
+    said = {
+        "number": rollback.number,
+        "from_step": rollback.from_step,
+        "to_step": healthy,
+        "alarm": rollback.alarm,
+        "settings": rollback.settings,
+        "before": rollback.before,
+    }
+    write_text(folder / "rollback.json", json.dumps(said, indent=2, ensure_ascii=False) + "\n")
+    return rollback
+
+
+def planned_rollback(recipe: Recipe, run: RunFolder, alarm: Mapping[str, Any]) -> Rollback:
+    """What :func:`roll_back` does with the same arguments, without doing it."""
     done = run.read_rollbacks()
     present = recipe_in_force(recipe, run)
     healthy = max((step for step in run.checkpoint_steps() if step < alarm["since"]), default=0)
@@ -69,24 +90,9 @@ def roll_back(recipe: Recipe, run: RunFolder, alarm: Mapping[str, Any]) -> Rollb
         "objective": settings.objective or present.objective,
         "parameters": _on_top(present.parameters, settings.parameters),
     }
-    rollback = Rollback(
+    return Rollback(
         len(done) + 1, max((r["step"] for r in records), default=healthy), healthy, dict(alarm), changed, keys
     )
-    folder = run.rollbacks / str(rollback.number)
-    shutil.rmtree(folder, ignore_errors=True)  # of a rollback that was killed
-    run.drop_checkpoints([step for step in run.checkpoint_steps() if step <= healthy])
-    write_lines(folder / "metrics.jsonl", [r for r in records if r["step"] > healthy])
-    run.move_rollouts(healthy, folder / "rollouts")
-    said = {
-        "number": rollback.number,
-        "from_step": rollback.from_step,
-        "to_step": healthy,
-        "alarm": rollback.alarm,
-        "settings": changed,
-        "before": keys,
-    }
-    write_text(folder / "rollback.json", json.dumps(said, indent=2, ensure_ascii=False) + "\n")
-    return rollback
 
 
 def recipe_in_force(recipe: Recipe, run: RunFolder) -> Recipe:

@@ -94,7 +94,7 @@ def _prepare(
                 "launch it with torchrun, or draw a pool and give it to `sleuth distill`"
             )
         if resume:
-            _check_resumable(run, recipe)
+            check_resumable(run, recipe)
         else:
             run.refuse_existing()
 
@@ -104,7 +104,7 @@ def _prepare(
             run.start(dump_recipe(recipe), facts)
             return None
         check_same_inputs(run, facts)
-        if (done := _finished(run, recipe)) is not None:
+        if (done := finished(run, recipe)) is not None:
             progress.say(f"{run.path} is finished; raise search_e1.rounds to train on")
             return done
         run.write_recipe(dump_recipe(recipe))
@@ -122,7 +122,12 @@ def _prepare(
     return found, done
 
 
-def _check_resumable(run: RunFolder, recipe: Recipe) -> None:
+def check_resumable(run: RunFolder, recipe: Recipe) -> None:
+    """Refuse a recipe that differs from the run's in more than a resumed run may change.
+
+    Raises:
+        UserError: names what differs.
+    """
     check_same_recipe(run, recipe)
     recorded = load_recipe(run.recipe, check_required=False)
     if recorded.trainer.steps != recipe.trainer.steps:
@@ -149,6 +154,7 @@ def _facts(recipe: Recipe, material: Material, processes: Processes) -> dict[str
     )
 
 
-def _finished(run: RunFolder, recipe: Recipe) -> dict[str, Any] | None:
+def finished(run: RunFolder, recipe: Recipe) -> dict[str, Any] | None:
+    """The summary of a run that has made all rounds of this recipe."""
     summary = read_json(run.summary)
     return summary if summary is not None and len(summary.get("rounds", [])) == recipe.search_e1.rounds else None
