@@ -290,6 +290,61 @@ def test_a_dry_run_says_what_the_run_would_take_and_leaves_nothing(sleuth, tmp_p
     assert not list(tmp_path.iterdir())
 
 
+@pytest.fixture
+def killed_run(tmp_path):
+    """The folder of a run that was killed in its fourth step of six, one step after a checkpoint."""
+    from sleuth.recipes.loader import load_recipe, write_recipe
+
+    run = tmp_path / "runs" / "laptop"
+    settings = ["trainer.prompts=2", "trainer.group=4", "trainer.updates_per_batch=2", "trainer.steps=6"]
+    for step in (1, 2):
+        (run / "checkpoints" / f"step-{step}").mkdir(parents=True)
+        for name in ("trainer_state.json", "optimizer.pt"):
+            (run / "checkpoints" / f"step-{step}" / name).write_text("{}")
+    write_recipe(load_recipe("laptop", [*SMALL, *settings]), run / "recipe.yaml")
+    write_rows(run / "metrics.jsonl", *({"step": step} for step in (1, 2, 3)))
+    return run
+
+
+def test_a_dry_run_of_a_resumed_run_says_where_it_goes_on_and_what_is_left(sleuth, killed_run, tmp_path):
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    code, out, error = sleuth("train", "laptop", "--resume", "--dry-run")
+    assert (code, error) == (0, "")
+    assert "goes on from its checkpoint of step 2: 4 of 6 steps are left, 8 updates, 32 rollouts; " in out
+    assert "; steps made a second time: 1" in out
+    assert "2 prompts × 4 rollouts = 8 rollouts a step" in out  # the run's recipe, not laptop's
+    assert "8 of 10 steps are left" in sleuth("train", "laptop", "--resume", "--dry-run", "trainer.steps=10")[1]
+    (killed_run / "checkpoints" / "step-2" / "files.json").write_text('{"model.safetensors": {"bytes": 1}}')
+    out = sleuth("train", str(killed_run), "--resume", "--dry-run")[1]
+    assert "checkpoint of step 2 is damaged (model.safetensors is missing)" in out
+    assert "goes on from its checkpoint of step 1: 5 of 6 steps are left" in out
+    (killed_run / "checkpoints" / "step-2" / "files.json").unlink()
+    assert before.keys() == set(tmp_path.rglob("*"))
+    assert all(path.stat().st_mtime_ns == before[path] for path in before if path.is_file())
+
+
+def test_a_dry_run_refuses_to_resume_what_train_refuses(sleuth, killed_run, tmp_path):
+    for arguments, message in [
+        (["trainer.lr=1"], "--resume: trainer.lr is 1.0"),
+        (["trainer.steps=1"], "has made 2 steps"),
+        (["-o", "elsewhere"], "elsewhere: no run to resume"),
+    ]:
+        code, out, error = sleuth("train", "laptop", "--resume", "--dry-run", *arguments)
+        assert (code, out) == (2, "")
+        assert message in one_line(error)
+    (killed_run / "checkpoints" / "step-2" / "optimizer.pt").unlink()
+    code, _, error = sleuth("train", "laptop", "--resume", "--dry-run")
+    assert code == 2
+    assert "step-2 was kept without its optimiser" in one_line(error)
+
+
+def test_a_dry_run_of_a_finished_run_says_that_it_is_finished(sleuth, killed_run):
+    (killed_run / "summary.json").write_text("{}")
+    code, out, _ = sleuth("train", "laptop", "--resume", "--dry-run", "trainer.steps=2")
+    assert code == 0
+    assert "is finished, all 2 steps; raise trainer.steps to train on" in out
+
+
 def test_a_dry_run_reads_the_questions_and_says_what_was_shared(sleuth, tmp_path):
     rows = [{"id": str(i), "question": f"q{i}", "golden_answers": ["a"]} for i in range(9)]
     corpus = write_rows(tmp_path / "corpus.jsonl", {"id": "1", "title": "a", "text": "b"})
@@ -614,12 +669,28 @@ def test_a_question_without_quotes_is_refused(sleuth, model):
     assert "in quotes" in one_line(error)
 
 
-def test_a_run_without_a_checkpoint_says_how_to_get_one(sleuth, tmp_path):
-    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+@pytest.mark.parametrize("command", [["ask", "run", "who ?"], ["eval", "run"], ["export", "run"]])
+@pytest.mark.parametrize(
+    ("begun", "further"), [(True, "sleuth train run --resume"), (False, "sleuth train run/recipe.yaml")]
+)
+def test_a_run_without_a_checkpoint_says_how_to_get_one(sleuth, tmp_path, command, begun, further):
+    (tmp_path / "run").mkdir()
     (tmp_path / "run" / "recipe.yaml").write_text("extends: laptop\n")
-    code, _, error = sleuth("ask", "run", "who ?")
+    if begun:
+        (tmp_path / "run" / "checkpoints").mkdir()
+    code, _, error = sleuth(*command)
     assert code == 2
-    assert "no checkpoint yet" in one_line(error)
+    assert "run: this run has no checkpoint yet; " in one_line(error)
+    assert error.rstrip().endswith(further)
+
+
+def test_an_evaluation_taken_for_a_run_says_how_to_see_it(sleuth, tmp_path):
+    (tmp_path / "scores").mkdir()
+    (tmp_path / "scores" / "recipe.yaml").write_text("extends: laptop\n")
+    (tmp_path / "scores" / "evaluation.json").write_text("{}")
+    code, _, error = sleuth("ask", "scores", "who ?")
+    assert code == 2
+    assert "scores is an evaluation, no run or model; see its tables: sleuth eval scores --table" in one_line(error)
 
 
 @pytest.mark.parametrize(("summary", "expected"), [(None, "step-20"), ({"checkpoint": "checkpoints/step-5"}, "step-5")])

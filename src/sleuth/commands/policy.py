@@ -45,7 +45,7 @@ def find_policy(source: str, settings: Sequence[str] = (), recipe: str | None = 
     written = str(home / "recipe.yaml") if home is not None and recipe is None else recipe
     loaded = load_recipe(written, settings, check_required=False) if written else _default_recipe(settings)
     weights = source
-    if home is not None and folder == home and (home / "checkpoints").is_dir():
+    if home is not None and folder == home and ((home / "checkpoints").is_dir() or not _is_model(home)):
         weights = str(_checkpoint(home))
     return Policy(loaded.model_copy(update={"model": weights}), home)
 
@@ -83,6 +83,11 @@ def _home(folder: Path) -> Path | None:
     return None
 
 
+def _is_model(folder: Path) -> bool:
+    """Whether weights lie in the folder itself, as ``sleuth warmstart`` and ``sleuth export`` leave them."""
+    return any((folder / name).is_file() for name in ("config.json", "adapter_config.json"))
+
+
 def _checkpoint(run: Path) -> Path:
     summary = run / "summary.json"
     if summary.is_file():
@@ -93,8 +98,14 @@ def _checkpoint(run: Path) -> Path:
         if kept and (run / kept).is_dir():
             return run / kept
     numbers = [int(path.name[5:]) for path in (run / "checkpoints").glob("step-*") if path.name[5:].isdigit()]
+    if not numbers and (run / "evaluation.json").is_file():
+        raise UserError(f"{run} is an evaluation, no run or model; see its tables: sleuth eval {run} --table")
     if not numbers:
-        raise UserError(f"{run}: this run has no checkpoint yet; go on with it: sleuth train {run} --resume")
+        begun = (run / "checkpoints").is_dir() or (run / "environment.json").is_file()
+        further = f"go on with it: sleuth train {run} --resume"
+        if not begun:
+            further = f"start it: sleuth train {run / 'recipe.yaml'}"
+        raise UserError(f"{run}: this run has no checkpoint yet; {further}")
     return run / "checkpoints" / f"step-{max(numbers)}"
 
 
