@@ -28,6 +28,17 @@ def test_a_runs_report_goes_into_its_folder(sleuth, run_folder):
     assert out.split("\n")[0].endswith("20 steps, 1 alarms, 16 rollouts)")
 
 
+@pytest.mark.parametrize("metrics", ["", '{"step": 1, "rew'])
+def test_a_run_without_a_finished_step_leaves_the_page_that_is_there(sleuth, run_folder, metrics):
+    (run_folder / "metrics.jsonl").write_text(metrics)
+    (run_folder / "report.html").write_text("the page of before")
+    code, out, error = sleuth("report", run_folder)
+    assert (code, out) == (2, "")
+    assert "metrics.jsonl: no finished step is in it" in error
+    assert error.count("\n") == 1
+    assert (run_folder / "report.html").read_text() == "the page of before"
+
+
 def test_a_files_report_goes_where_it_is_told_and_says_what_it_lacks(sleuth, tmp_path):
     code, out, _ = sleuth("report", EXAMPLE, "-o", tmp_path / "deep" / "it.html", "--objective", "gspo")
     assert code == 0

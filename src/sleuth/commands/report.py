@@ -11,6 +11,7 @@ from sleuth.commands.folders import check_writable
 from sleuth.commands.terminal import console
 from sleuth.errors import RunStopped, UserError
 from sleuth.report.rollouts import Options
+from sleuth.report.run_record import read_records
 from sleuth.report.sources import Kind, find_source
 from sleuth.report.watch import watch as watch_run
 from sleuth.report.write import write_report
@@ -36,13 +37,16 @@ def report(
         watch: make it again whenever the run has written more; ``every``: seconds between two looks.
 
     Raises:
-        UserError: nothing to report on, a wrong setting, or a place that can't be written.
+        UserError: nothing to report on (a run without a finished step, say), a wrong setting, or a place that can't
+            be written.
     """
     found = find_source(source)
     file = output or found.default_output
     if file.is_dir():
         raise UserError(f"{file} is a folder; name the file to write, such as {file / 'report.html'}")
     check_writable(file.parent)
+    if found.kind is Kind.RUN and not watch:
+        _refuse_without_steps(source)
     if watch and found.kind is Kind.ROLLOUTS:
         raise UserError("--watch follows a run; a rollouts file does not grow")
     options = Options(rollouts=rollouts, objective=objective, settings=tuple(settings), tokenizer=tokenizer)
@@ -62,6 +66,15 @@ def report(
         watch_run(found, file, options, every, made)
     except KeyboardInterrupt:
         raise RunStopped(f"stopped watching; {file} shows the run up to here") from None
+
+
+def _refuse_without_steps(run: Path) -> None:
+    """A run whose metrics are empty gives no page: it would take the place of one that shows more."""
+    metrics = run / "metrics.jsonl"
+    if metrics.is_file() and not read_records(metrics):
+        raise UserError(
+            f"{metrics}: no finished step is in it; try again after the run's first step, or wait for it with --watch"
+        )
 
 
 def _say(file: Path, data: Mapping[str, Any]) -> None:
