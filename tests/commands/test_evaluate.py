@@ -77,6 +77,18 @@ def figures(folder):
     return summary["systems"], answers
 
 
+@pytest.mark.parametrize(
+    ("folder", "said"), [("empty", "no evaluation was begun in it"), ("missing", "missing: no such folder")]
+)
+def test_the_table_of_nothing_is_refused_without_advice_for_a_new_evaluation(sleuth, tmp_path, folder, said):
+    (tmp_path / "empty").mkdir()
+    code, out, error = sleuth("eval", folder, "--table")
+    assert (code, out) == (2, "")
+    assert said in error
+    assert "-o" not in error
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
 def test_batch_order_and_kills_change_no_figure(sleuth, world, tmp_path, monkeypatch):
     methods = ["--methods", "agent,direct", "evaluation.samples=2", "evaluation.greedy=false"]
     assert sleuth(*own(world), *methods, "evaluation.batch=64", "-o", "whole")[0] == 0

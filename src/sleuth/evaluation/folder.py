@@ -56,9 +56,9 @@ class EvaluationFolder:
         try:
             read = json.loads((self.path / SETTINGS).read_text(encoding="utf-8"))
         except ValueError:
-            raise UserError(f"{self.path / SETTINGS}: not JSON; name another folder with -o") from None
+            raise UserError(f"{self.path / SETTINGS}: not JSON; take it away, or name another folder") from None
         if not isinstance(read, dict) or read.get("schema") != SCHEMA:
-            raise UserError(f"{self.path / SETTINGS}: not of this version ({SCHEMA}); name another folder with -o")
+            raise UserError(f"{self.path / SETTINGS}: not of this version ({SCHEMA}); name another folder")
         return read
 
     @property

@@ -57,8 +57,11 @@ def evaluation_folders(path: Path) -> list[EvaluationFolder]:
         return [EvaluationFolder(path)]
     inside = sorted(p.parent for p in path.glob(f"*/{SETTINGS}"))
     if not inside:
+        if not path.is_dir():
+            raise UserError(f"{path}: no such folder; name one that `sleuth eval` wrote")
         raise UserError(
-            f"{path}: no evaluation in it or in its folders ({SETTINGS}); name one that `sleuth eval` wrote"
+            f"{path}: no evaluation was begun in it or in its folders (no {SETTINGS}), so there is nothing to show; "
+            "name a folder that `sleuth eval` wrote"
         )
     return [EvaluationFolder(p) for p in inside]
 
