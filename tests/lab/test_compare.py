@@ -10,11 +10,15 @@ import pytest
 
 from sleuth import cli
 from sleuth.lab import runner
+from sleuth.lab.comparison import Comparison
 from sleuth.lab.export import read_export
 from sleuth.lab.folder import ComparisonFolder
 from sleuth.lab.results import Status
+from sleuth.lab.table import markdown
 from sleuth.recipes.loader import load_recipe
 from sleuth.training.run_folder import RunFolder
+
+from .runs import HEALTHY, runs
 
 RECIPE = """
 extends: laptop
@@ -90,6 +94,17 @@ def test_a_comparison_leaves_run_folders_table_and_pictures(finished):
     assert "| stress | search_sapo[gamma=1] | 2 |" in (finished / "table.md").read_text()
     for picture in ("rewards.svg", "survival.svg"):
         assert "search_sapo[gamma=1]" in (finished / picture).read_text()
+
+
+def test_a_regime_that_was_not_asked_for_is_not_in_the_table():
+    regimes = {"stable": {}, "edge": {"trainer.lr": 1e-3}, "stress": {"trainer.lr": 2e-3}}
+    arms = {name: {"objective": name, "settings": {}} for name in ("grpo", "gspo")}
+    results = [*runs("stress", "grpo", HEALTHY), *runs("stress", "gspo", HEALTHY), *runs("stable", "grpo", HEALTHY)]
+    comparison = Comparison("lab", "stable", regimes, arms, results)
+    assert {line.regime for line in comparison.lines} == {"stable", "stress"}
+    assert not any("edge" in sentence for sentence in comparison.verdict)
+    assert "edge" not in markdown(comparison)
+    assert comparison.to_dict()["regimes"] == regimes
 
 
 def test_seeds_share_their_first_batch_and_differ_from_each_other(finished):

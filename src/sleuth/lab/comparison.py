@@ -17,12 +17,15 @@ class Comparison:
     """Table and verdict are worked out from the results.
 
     Attributes:
+        lines: of the regimes that have runs; the design may hold others that weren't asked for.
         recipe: the base recipe's name. ``arms``: by name ``{"objective", "settings"}``.
     """
 
     def __init__(self, recipe: str, tuned: str, regimes: dict, arms: dict, results: Sequence[Result]):
         self.recipe, self.tuned, self.regimes, self.arms, self.results = recipe, tuned, regimes, arms, list(results)
-        self.lines: list[Line] = analyse(self.results, self.regimes, list(self.arms), tuned)
+        asked = {result.regime for result in self.results}
+        shown = [regime for regime in self.regimes if regime in asked]
+        self.lines: list[Line] = analyse(self.results, shown, list(self.arms), tuned)
         self.verdict: list[str] = verdict(self.lines, self.results, tuned)
 
     @classmethod

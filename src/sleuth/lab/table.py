@@ -52,6 +52,7 @@ def markdown(comparison: Comparison) -> str:
     regimes = [
         f"* `{name}`: {', '.join(f'{key}={value}' for key, value in settings.items()) or 'the recipe as it is'}"
         for name, settings in comparison.regimes.items()
+        if any(line.regime == name for line in comparison.lines)
     ]
     arms = [
         f"* `{name}`: `{arm['objective']}`{_settings(arm['settings'])}"
