@@ -99,7 +99,7 @@ def test_other_forms(sleuth, form):
         (["--metric", "bleu"], "write em, f1, accuracy"),
         (["nobody"], "no published figure is like that"),
         (["--form", "pdf"], "--form pdf is not known"),
-        (["--beside", "nowhere"], "no evaluation"),
+        (["--beside", "nowhere"], "no such folder"),
     ],
 )
 def test_mistakes_are_one_line(sleuth, arguments, part):
