@@ -1,13 +1,16 @@
 """``sleuth distill POOL``: from a rollouts file to a model folder, and what it refuses."""
 
 import json
+import signal
 
 import pytest
+from safetensors import SafetensorError
 
 from sleuth.assembly import assemble, build_agent, build_sampler
 from sleuth.cli import run
 from sleuth.recipes.loader import load_recipe
 from sleuth.rollouts import read_rollouts, write_rollouts
+from sleuth.training.run_folder import RunFolder
 from sleuth.training.search_e1.pool import Pool
 from sleuth.types import EndReason, Status
 
@@ -84,6 +87,49 @@ def test_a_stage_that_was_broken_off_goes_on(pool, sleuth, tmp_path, monkeypatch
     assert sleuth("distill", pool, *arguments[:-1], whole)[0] == 0
     a, b = (json.loads((folder / "distill.json").read_text()) for folder in (out, whole))
     assert a["loss_last"] == pytest.approx(b["loss_last"], rel=1e-4)
+
+
+def test_sigterm_ends_a_stage_behind_the_update_in_work(pool, sleuth, tmp_path, monkeypatch):
+    from sleuth.training.search_e1 import distill
+
+    real, calls = distill.distillation_loss, []
+
+    def asked_to_stop(*arguments):
+        calls.append(None)
+        if len(calls) == 2:
+            signal.raise_signal(signal.SIGTERM)
+        return real(*arguments)
+
+    out = tmp_path / "distilled"
+    settings = (*STAGE, "search_e1.distill.micro_batch=4", "search_e1.distill.save_every=0")
+    with monkeypatch.context() as patch:
+        patch.setattr(distill, "distillation_loss", asked_to_stop)
+        code, _, error = sleuth("distill", pool, *settings, "--model", "tiny", "--recipe", "laptop", "-o", out)
+    assert code == 130
+    last = error.strip().splitlines()[-1]
+    assert "stopped after update 2 of" in last
+    assert f"go on with `sleuth distill {pool} -o {out} --resume`" in last
+    assert RunFolder(out).checkpoint_steps() == [2]
+    assert sleuth("distill", pool, "-o", out, "--resume")[0] == 0
+    assert not (out / "checkpoints").exists()
+
+
+def test_a_full_disk_is_a_line_and_nothing_is_lost(pool, sleuth, tmp_path, monkeypatch):
+    from sleuth.training.search_e1 import distill
+
+    def no_room(*arguments, **settings):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    out = tmp_path / "distilled"
+    with monkeypatch.context() as patch:
+        patch.setattr(distill, "save_model", no_room)
+        code, _, error = sleuth("distill", pool, *STAGE, "--model", "tiny", "--recipe", "laptop", "-o", out)
+    assert (code, error.count("Traceback")) == (1, 0)
+    last = error.strip().splitlines()[-1]
+    assert "the disk is full" in last
+    assert f"go on with `sleuth distill {pool} -o {out} --resume`" in last
+    assert RunFolder(out).checkpoint_steps() == [len(RunFolder(out).read_metrics())]
+    assert sleuth("distill", pool, "-o", out, "--resume")[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager, suppress
 
 import pytest
 from benchmarks.survival.kills import Lives, kill_and_resume, result, unbroken
@@ -17,6 +16,7 @@ from sleuth.training.run import train
 from sleuth.training.run_folder import RunFolder
 
 from .conftest import SMALL
+from .disks import fill, small_disk
 
 ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
 TRAIN = ["-m", "sleuth.cli", "train"]
@@ -112,29 +112,6 @@ def test_a_step_whose_every_loss_is_nan_ends_the_run(built):
     with pytest.raises(RunFailed, match=r"no update had a finite gradient.*trainer\.lr"):
         poisoned(trainer, {1, 2}).train()
     assert all(a.equal(b) for a, b in zip(before, trainer.model.parameters(), strict=True))
-
-
-@contextmanager
-def small_disk(folder, megabytes):
-    """A file system of that size; skips where none can be mounted."""
-    folder.mkdir()
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("a small file system can be mounted by root alone")
-    options = f"size={megabytes}m"
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"no small file system can be mounted here: {done.stderr.strip()}")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
-
-
-def fill(file):
-    """Write until nothing more fits."""
-    with file.open("wb", buffering=0) as out, suppress(OSError):
-        while out.write(bytes(1 << 16)):
-            pass
 
 
 @pytest.mark.slow

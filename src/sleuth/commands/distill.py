@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sleuth.agent.codec import TokenCodec
 
 SUMMARY = "distill.json"
-"""Written last: a folder that has it is finished."""
+"""Written when all else is: a folder that has it is finished."""
 
 
 def distill(
@@ -43,7 +43,7 @@ def distill(
 
     Raises:
         UserError: a wrong file, model, setting or folder, a pool of another tokenizer, or one without a single pair.
-        RunStopped: interrupted; says how to go on.
+        RunStopped: interrupted. RunFailed: the disk is full. Both say how to go on.
     """
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise UserError("sleuth distill runs in one process; rounds run in several (sleuth train … schedule=search_e1)")
@@ -59,23 +59,29 @@ def distill(
         loaded = _recipe_of(policy)
     if (folder / SUMMARY).is_file():
         raise UserError(f"{folder} is finished; choose another -o folder")
+    from sleuth.training.checkpoints import no_room_is_said
+    from sleuth.training.signals import interrupts_on_sigterm
+
+    further = f"go on with `sleuth distill {pool} -o {folder} --resume`"
     try:
-        summary = _distil(pool, loaded, folder)
+        with interrupts_on_sigterm(), no_room_is_said(folder, further):
+            summary = _distil(pool, loaded, folder, further)
     except KeyboardInterrupt:
-        raise RunStopped(f"interrupted; `sleuth distill {pool} -o {folder} --resume` goes on") from None
+        begun = (folder / "recipe.yaml").is_file()
+        raise RunStopped(f"interrupted; {further if begun else 'nothing was begun'}") from None
     _print(summary, folder)
 
 
-def _distil(pool: str, recipe: Recipe, folder: Path) -> dict[str, Any]:
+def _distil(pool: str, recipe: Recipe, folder: Path, further: str) -> dict[str, Any]:
     from sleuth.agent.codec import TokenCodec
     from sleuth.assembly import build_protocol, build_tokenizer, build_tools, fit_limits
     from sleuth.rewards.reward import Reward
     from sleuth.seeds import derive_seed
     from sleuth.training.progress import Progress
     from sleuth.training.run_folder import environment, write_text
-    from sleuth.training.search_e1.distill import merged_model, run_stage, save_model
+    from sleuth.training.search_e1.distill import merged_model, save_model
     from sleuth.training.search_e1.pairs import mine
-    from sleuth.training.search_e1.stages import stage_summary, write_pairs
+    from sleuth.training.search_e1.stages import distil_policy, stage_summary, write_pairs
     from sleuth.training.search_e1.views import views_of
 
     reward = Reward(recipe.reward)
@@ -108,23 +114,23 @@ def _distil(pool: str, recipe: Recipe, folder: Path) -> dict[str, Any]:
     facts = environment(seed=recipe.seed, pool=str(pool))
     write_text(folder / "environment.json", json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
     with Progress(recipe) as progress:
-        advance = progress.counting(f"distilling {len(views):,} pairs", len(views) * settings.distill.epochs)
-        model = run_stage(
+        model = distil_policy(
             recipe,
             model,
             tokenizer,
             views,
             folder,
             seed=derive_seed(recipe.seed, "distill"),
-            progress=lambda record: advance(settings.distill.batch),
+            progress=progress,
+            how_to_continue=further,
         )
     save_model(model, tokenizer, folder / "model")
     for file in (folder / "model").iterdir():
         file.replace(folder / file.name)
     (folder / "model").rmdir()
-    shutil.rmtree(folder / "checkpoints")
     summary = {"pool": pool, "model": recipe.model, "mined": statistics, **stage_summary(folder, len(views))}
     write_text(folder / SUMMARY, json.dumps(summary, indent=2) + "\n")
+    shutil.rmtree(folder / "checkpoints")
     return summary
 
 

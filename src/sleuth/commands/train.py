@@ -41,19 +41,26 @@ def train(recipe: str, settings: Sequence[str], *, output: Path | None, resume: 
     except KeyboardInterrupt:
         if not processes.main:
             raise OtherProcess(INTERRUPTED) from None
-        further = "nothing was begun"
-        if (folder / "recipe.yaml").is_file():
-            from sleuth.training.run_folder import RunFolder
-
-            start = "goes on from its last checkpoint" if RunFolder(folder).checkpoint_steps() else "starts it over"
-            further = f"`sleuth train {folder} --resume` {start}"
-        raise RunStopped(f"interrupted; {further}") from None
+        raise RunStopped(f"interrupted; {_further(folder)}") from None
     if not processes.main:
         return
     report = write_report_of(folder)
     print_summary(summary, folder)
     if report is not None:
         console().print(f"curves, alarms and the saved rollouts (trainer.save_rollouts_every): {report}")
+
+
+def _further(folder: Path) -> str:
+    """What is left of a run that was interrupted at once."""
+    from sleuth.training.run_folder import RunFolder
+
+    if not (folder / "recipe.yaml").is_file():
+        return "nothing was begun"
+    how = f"`sleuth train {folder} --resume`"
+    rounds = (folder / "rounds").is_dir()
+    if not RunFolder(folder / "rounds" / "1" / "rl" if rounds else folder).checkpoint_steps():
+        return f"{how} starts it over"
+    return f"{how} goes on {'in the stage that it was in' if rounds else 'from its last checkpoint'}"
 
 
 def _loaded(recipe: str, settings: Sequence[str], output: Path | None, resume: bool) -> tuple[Recipe, Path]:
@@ -101,10 +108,17 @@ def print_summary(summary: Mapping[str, Any], folder: Path) -> None:
         out.print(table)
         if not summary.get("comparable", True):
             out.print(NOT_COMPARABLE)
-    out.print(
-        f"{summary['steps']} steps in {summary['seconds']:.0f} s; the trained model: {folder / summary['checkpoint']}"
-    )
+    if "kept" in summary:
+        out.print(f"kept: {summary['kept']}")
+    out.print(f"{_steps(summary)} in {summary['seconds']:.0f} s; the trained model: {folder / summary['checkpoint']}")
     out.print(f'ask it something: sleuth ask {folder} "…"')
+
+
+def _steps(summary: Mapping[str, Any]) -> str:
+    if "distillation_updates" not in summary:
+        return f"{summary['steps']} steps"
+    rl, distillation = summary["rl_steps"], summary["distillation_updates"]
+    return f"{rl} steps of reinforcement learning and {distillation} updates of distillation"
 
 
 def _overall(lines: Mapping[str, Any]) -> Mapping[str, Any]:

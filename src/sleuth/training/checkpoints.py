@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from safetensors import SafetensorError
 from transformers import Trainer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
@@ -123,25 +122,45 @@ def full_disk_is_said(run: RunFolder, step: int) -> Iterator[None]:
     Raises:
         RunFailed: the disk is full, whichever library found out.
     """
+    with no_room_is_said(
+        f"the checkpoint of step {step} in {run.checkpoints}",
+        f"{run.how_to_continue}, which continues from the checkpoint before it",
+        tidy=lambda: remove_unfinished(run),
+    ):
+        yield
+
+
+@contextmanager
+def no_room_is_said(what: object, then: str, *, tidy: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Within, a full disk ends the run with a line.
+
+    Args:
+        what: found no room. ``then``: what to do once some is free.
+        tidy: removes what was written of it.
+
+    Raises:
+        RunFailed: the disk is full, whichever library found out.
+    """
     try:
         yield
-    except (OSError, SafetensorError, RuntimeError) as error:
+    except Exception as error:
         if not _is_full(error):
             raise
-        remove_unfinished(run)
-        raise RunFailed(
-            f"the disk is full: no room for the checkpoint of step {step} in {run.checkpoints}; free some space and "
-            f"{run.how_to_continue}, which continues from the checkpoint before it"
-        ) from None
+        tidy()
+        raise RunFailed(f"the disk is full: no room for {what}; free some space and {then}") from None
 
 
 def _is_full(error: Exception) -> bool:
     if isinstance(error, OSError):
         return error.errno in _FULL
-    # safetensors tells the reason in words only, and torch's writer not at all.
+    # safetensors and tokenizers tell the reason in words only, and torch's writer not at all.
     said = str(error)
     if "No space left" in said or "os error 28" in said or "Disk quota exceeded" in said:
         return True
+    return isinstance(error, RuntimeError) and _torch_found_no_room(said)
+
+
+def _torch_found_no_room(said: str) -> bool:
     return "PytorchStreamWriter" in said or "file write failed" in said or "unexpected pos" in said
 
 

@@ -20,8 +20,8 @@ VERSIONED = ["sleuth", "torch", "transformers", "trl", "accelerate", "peft", "bm
 
 OPTIMIZER = ("optimizer.pt", "optimizer.bin", "optimizer_0")
 """The optimiser's state in a checkpoint, under every name by which the engine takes it up again: of whole weights, of
-FSDP gathered in one file, of FSDP in a folder of parts. (FSDP's ``LOCAL_STATE_DICT`` is no such name: the engine goes on
-without what it wrote.)"""
+FSDP gathered in one file, of FSDP in a folder of parts. FSDP's ``LOCAL_STATE_DICT`` has no such name: the engine would
+go on without what it wrote."""
 
 TRAINING_STATE = (*OPTIMIZER, "teacher.safetensors")
 """What only further training needs of a checkpoint, in the order in which it may be deleted: without an optimiser it is
@@ -36,10 +36,12 @@ class RunFolder:
 
     Args:
         path: the folder; made when it isn't there.
+        how_to_continue: for a message; "": the command that goes on with a run in this folder.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, how_to_continue: str = ""):
         self.path = path
+        self.how_to_continue = how_to_continue or f"go on with `sleuth train {path} --resume`"
         self.recipe = path / "recipe.yaml"
         self.metrics = path / "metrics.jsonl"
         self.rollouts = path / "rollouts"
@@ -63,11 +65,6 @@ class RunFolder:
 
     def write_recipe(self, recipe_yaml: str) -> None:
         write_text(self.recipe, recipe_yaml)
-
-    @property
-    def how_to_continue(self) -> str:
-        """For a message: the command that goes on with this run."""
-        return f"go on with `sleuth train {self.path} --resume`"
 
     def refuse_existing(self) -> None:
         """Raises UserError if the folder already holds a run."""
@@ -138,6 +135,11 @@ class RunFolder:
         """Whether a checkpoint can be trained on, by the launcher that wrote it."""
         folder = self.checkpoint(step)
         return any((folder / name).exists() for name in OPTIMIZER) or any(p.is_dir() for p in folder.glob(DEEPSPEED))
+
+    def is_sharded(self, step: int) -> bool:
+        """Whether a checkpoint's optimiser is FSDP's or DeepSpeed's."""
+        folder = self.checkpoint(step)
+        return self.has_optimizer(step) and not (folder / "optimizer.pt").exists()
 
     def drop_optimizers(self) -> None:
         """Delete :data:`TRAINING_STATE` in every checkpoint, at least two thirds of its size; the model stays.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sleuth.errors import RunFailed
+from sleuth.errors import RunFailed, RunStopped
 from sleuth.recipes.loader import load_recipe
 from sleuth.training.search_e1 import pool as pool_file
 from sleuth.training.search_e1.pool import Pool
@@ -44,11 +44,11 @@ def reward(trajectories):
         t.rewards = {} if t.failed else {"em": 1.0}
 
 
-def draw(folder, agent, *settings, round=1, seen=None):
+def draw(folder, agent, *settings, round=1, seen=None, stop=lambda: False):
     recipe = load_recipe("laptop", ["search_e1.pool={questions: 4, rollouts: 3, batch: 5}", *settings])
     pool = Pool(folder)
     told = (lambda done: None) if seen is None else seen.append
-    pool.draw(recipe, agent, reward, QUESTIONS, round=round, step=7, progress=told)
+    pool.draw(recipe, agent, reward, QUESTIONS, round=round, step=7, progress=told, stop=stop)
     return pool
 
 
@@ -101,6 +101,17 @@ def test_a_killed_pool_samples_only_what_is_missing(tmp_path, monkeypatch):
     assert not Pool(tmp_path / "b").finished
     assert draw(tmp_path / "b", agent).read() == whole
     assert [len(batch) for batch in agent.asked] == [5, 2]
+
+
+@pytest.mark.parametrize(("batches", "left"), [(1, [5, 2]), (2, [2]), (3, [])])
+def test_a_pool_that_is_to_end_does_so_behind_its_batch(tmp_path, batches, left):
+    whole = draw(tmp_path / "whole", Answering()).read()
+    agent, rollouts = Answering(), min(5 * batches, 12)
+    with pytest.raises(RunStopped, match=f"{rollouts} of the pool's 12 rollouts"):
+        draw(tmp_path / "b", agent, stop=lambda: len(agent.asked) == batches)
+    agent = Answering()
+    assert draw(tmp_path / "b", agent).read() == whole
+    assert [len(batch) for batch in agent.asked] == left
 
 
 def test_a_dead_retriever_ends_the_pool(tmp_path):

@@ -26,11 +26,16 @@ from torch import Tensor
 from transformers import PrinterCallback, Trainer, TrainerControl, TrainerState, TrainingArguments
 
 from sleuth.assembly import autocast_dtype, build_model, model_source
-from sleuth.errors import RunFailed
+from sleuth.errors import RunFailed, RunStopped
 from sleuth.objectives.distillation import Distilled, distil
 from sleuth.recipes.schema import Recipe
 from sleuth.seeds import derive_seed
-from sleuth.training.checkpoints import publish, remove_unfinished, tied_weights_are_not_missing
+from sleuth.training.checkpoints import (
+    full_disk_is_said,
+    publish,
+    remove_unfinished,
+    tied_weights_are_not_missing,
+)
 from sleuth.training.processes import TIMEOUT, Processes
 from sleuth.training.run_folder import RunFolder
 from sleuth.training.search_e1.hidden_states import frozen_head_of, head_of, hidden_states
@@ -163,6 +168,8 @@ def run_stage(
     seed: int,
     progress: Callable[[dict[str, Any]], None] = lambda record: None,
     processes: Processes = Processes(),
+    stop: Callable[[], bool] = lambda: False,
+    how_to_continue: str = "",
 ) -> PreTrainedModel:
     """Train ``model`` on the pairs and return it, adapters merged; from the folder's last checkpoint, if it has one.
 
@@ -172,12 +179,14 @@ def run_stage(
         seed: of the order and of fresh adapters.
         progress: called with every update's record, by the main process.
         processes: that share the updates; all get the same arguments, and all get the model.
+        stop: asked behind every update whether to end there, with a checkpoint.
+        how_to_continue: for the message of a full disk.
 
     Raises:
-        RunFailed: the loss is no longer finite.
+        RunFailed: the loss is no longer finite, or the disk is full. RunStopped: as ``stop`` wanted.
     """
     settings = recipe.search_e1.distill
-    run = RunFolder(folder)
+    run = RunFolder(folder, how_to_continue)
 
     def begin() -> int:
         run.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -191,7 +200,8 @@ def run_stage(
     torch.manual_seed(derive_seed(seed, "adapters"))
     policy = _with_adapters(model, settings)
     updates = math.ceil(len(rows) / settings.batch)
-    trainer = _DistillationTrainer(recipe, policy, tokenizer, rows, run, updates, seed % 2**31, progress, processes)
+    watch = _Watch(run, updates, settings.save_every, progress, stop)
+    trainer = _DistillationTrainer(recipe, policy, tokenizer, rows, watch, seed % 2**31, processes)
     try:
         if done >= updates:
             trainer._load_from_checkpoint(str(run.checkpoint(done)))
@@ -199,6 +209,9 @@ def run_stage(
             trainer.train(resume_from_checkpoint=str(run.checkpoint(done)) if done else None)
     finally:
         policy.__dict__.pop("forward", None)  # ours, with what the engine put around it
+    if processes.any(stop()):
+        made = max(done, trainer.state.global_step)
+        raise RunStopped(f"stopped after update {made} of {updates} of the distillation")
     policy.eval()
     return policy.merge_and_unload() if settings.lora is not None else policy
 
@@ -220,8 +233,12 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folde
     """An ordinary model folder, which appears when it is whole."""
     temporary = folder.with_name(f".{folder.name}-unfinished")
     shutil.rmtree(temporary, ignore_errors=True)
-    model.save_pretrained(temporary)
-    tokenizer.save_pretrained(temporary)
+    try:
+        model.save_pretrained(temporary)
+        tokenizer.save_pretrained(temporary)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed right behind this line
     os.replace(temporary, folder)
 
@@ -250,10 +267,8 @@ class _DistillationTrainer(Trainer):
         model: Any,
         tokenizer: PreTrainedTokenizerBase,
         rows: list[Row],
-        run: RunFolder,
-        updates: int,
+        watch: _Watch,
         seed: int,
-        progress: Callable[[dict[str, Any]], None],
         processes: Processes,
     ):
         s = self._settings = recipe.search_e1.distill
@@ -264,14 +279,14 @@ class _DistillationTrainer(Trainer):
         self.processes = processes
         self.sums: dict[str, float] = {}
         _switch_off_dropout(model)
-        watch = _Watch(run, updates, s.save_every, progress)
+        self._watch = watch
         super().__init__(
             model=model,
             args=TrainingArguments(
-                output_dir=str(run.checkpoints),
+                output_dir=str(watch.run.checkpoints),
                 per_device_train_batch_size=passes.size,
                 gradient_accumulation_steps=passes.each,
-                max_steps=updates,
+                max_steps=watch.updates,
                 learning_rate=s.lr,
                 lr_scheduler_type="constant_with_warmup",
                 warmup_steps=s.warmup_updates,
@@ -334,6 +349,11 @@ class _DistillationTrainer(Trainer):
         parts = self.processes.exchange(sums)
         return {f"distill/{name}": sum(part[name] for part in parts) for name in sums}
 
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        # All processes write parts of it; none goes on before all have.
+        with self.processes.agreement(), full_disk_is_said(self._watch.run, self.state.global_step):
+            super()._save_checkpoint(model, trial)
+
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         with tied_weights_are_not_missing():
             super()._load_from_checkpoint(resume_from_checkpoint, model)
@@ -342,9 +362,16 @@ class _DistillationTrainer(Trainer):
 class _Watch(StepCallback):
     trainer: _DistillationTrainer
 
-    def __init__(self, run: RunFolder, updates: int, save_every: int, progress: Callable[[dict[str, Any]], None]):
+    def __init__(
+        self,
+        run: RunFolder,
+        updates: int,
+        save_every: int,
+        progress: Callable[[dict[str, Any]], None],
+        stop: Callable[[], bool],
+    ):
         super().__init__()
-        self.run, self.updates, self.save_every, self.progress = run, updates, save_every, progress
+        self.run, self.updates, self.save_every, self.progress, self.stop = run, updates, save_every, progress, stop
         self._started = time.perf_counter()
 
     def on_train_begin(
@@ -360,6 +387,8 @@ class _Watch(StepCallback):
         last = state.global_step >= self.updates
         if last or (self.save_every and state.global_step % self.save_every == 0):
             control.should_save = True
+        if self.trainer.processes.any(self.stop()):
+            control.should_save = control.should_training_stop = True
 
     def step_logged(self, record: dict[str, Any], logs: dict[str, Any], control: TrainerControl) -> None:
         record["distill/grad_norm"] = logs["grad_norm"]

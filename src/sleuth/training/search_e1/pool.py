@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sleuth.agent.agent import SearchAgent
-from sleuth.errors import RunFailed
+from sleuth.errors import RunFailed, RunStopped
 from sleuth.recipes.schema import Recipe
 from sleuth.rewards.reward import Reward
 from sleuth.rollouts import read_rollouts, write_rollouts
@@ -59,6 +59,7 @@ class Pool:
         step: int,
         progress: Callable[[int], None],
         processes: Processes = Processes(),
+        stop: Callable[[], bool] = lambda: False,
     ) -> None:
         """Sample what is missing and finish the pool.
 
@@ -69,9 +70,10 @@ class Pool:
             progress: called with the number of rollouts sampled since the last call.
             processes: that answer together, each with its share of a batch where the agent is theirs
                 (:meth:`~sleuth.training.processes.Processes.spread`). The main one rewards and writes.
+            stop: asked behind every batch whether to end there.
 
         Raises:
-            RunFailed: too many rollouts failed.
+            RunFailed: too many rollouts failed. RunStopped: as ``stop`` wanted.
         """
         s = recipe.search_e1.pool
         rows = list(_rows(questions, s.questions, s.rollouts, derive_seed(recipe.seed, "pool", round)))
@@ -105,6 +107,10 @@ class Pool:
                 )
                 processes.from_main(partial(keep, part, drawn, started))
             progress(len(chosen))
+            if processes.any(stop()):
+                raise RunStopped(
+                    f"stopped with {number * s.batch + len(chosen):,} of the pool's {len(rows):,} rollouts"
+                )
 
         def finish() -> None:
             whole = [t for part in parts for t in read_rollouts(part)]

@@ -8,6 +8,7 @@ rounds/N/distill/  the pairs, an update's metrics a line
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,10 @@ class Round:
     def distilled(self) -> dict[str, Any] | None:
         """What the finished distillation says of itself."""
         return read_json(self.distill / "distill.json")
+
+    def drop_distill_checkpoints(self) -> None:
+        """Delete what only an unfinished distillation needs."""
+        shutil.rmtree(self.distill / "checkpoints", ignore_errors=True)
 
     @property
     def last_step(self) -> int:

@@ -24,14 +24,15 @@ from sleuth.errors import UserError
 from sleuth.question_sets import world_files
 from sleuth.recipes.loader import dump_recipe, load_recipe
 from sleuth.recipes.schema import Recipe
+from sleuth.training.checkpoints import no_room_is_said
 from sleuth.training.processes import Processes
 from sleuth.training.progress import Progress
 from sleuth.training.resuming import check_same_inputs, check_same_recipe, data_hash, evidence_hash
-from sleuth.training.run import interrupts_on_sigterm
 from sleuth.training.run_folder import RunFolder, environment
 from sleuth.training.search_e1.round import Round, read_json
 from sleuth.training.search_e1.stages import distil_round, reinforce
 from sleuth.training.search_e1.whole_run import conclude, gather_metrics
+from sleuth.training.signals import interrupts_on_sigterm
 
 _SHARDED = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED")
 """What ``accelerate launch`` sets for a model that no process has the whole of."""
@@ -52,8 +53,9 @@ def train_rounds(
     """
     started = time.monotonic()
     run = RunFolder(run_dir)
-    with processes.told_once():
-        with Progress(recipe, quiet=quiet or not processes.main) as progress, interrupts_on_sigterm():
+    room = no_room_is_said(run.path, f"{run.how_to_continue}, which keeps what is finished")
+    with interrupts_on_sigterm(), processes.told_once(), room:
+        with Progress(recipe, quiet=quiet or not processes.main) as progress:
             material, done = _prepare(recipe, run, resume, progress, material, processes)
             if done is not None:
                 return done
@@ -63,7 +65,7 @@ def train_rounds(
             rounds.append(Round(recipe, run, number, start, first))
             _train_round(rounds, material, quiet, processes)
             gc.collect()
-        with Progress(recipe, quiet=quiet or not processes.main) as progress, interrupts_on_sigterm():
+        with Progress(recipe, quiet=quiet or not processes.main) as progress:
             return conclude(rounds, material, progress, started, processes)
 
 
@@ -76,10 +78,13 @@ def _train_round(rounds: Sequence[Round], material: Material, quiet: bool, proce
     this = rounds[-1]
     reinforce(this, material, quiet, processes)
     processes.from_main(lambda: gather_metrics(rounds))
-    if this.distills and processes.from_main(lambda: this.distilled is None):
-        with Progress(this.recipe, quiet=quiet or not processes.main) as progress, interrupts_on_sigterm():
+    if not this.distills:
+        return
+    if processes.from_main(lambda: this.distilled is None):
+        with Progress(this.recipe, quiet=quiet or not processes.main) as progress:
             distil_round(this, material, progress, processes)
         processes.from_main(lambda: gather_metrics(rounds))
+    processes.from_main(this.drop_distill_checkpoints)
 
 
 def _prepare(

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sleuth.assembly import Material, Parts, assemble, build_agent, build_sampler
 from sleuth.errors import RunFailed, RunStopped
@@ -27,7 +27,11 @@ from sleuth.training.search_e1.distill import merged_model, run_stage, save_mode
 from sleuth.training.search_e1.pairs import mine
 from sleuth.training.search_e1.round import Round, read_json
 from sleuth.training.search_e1.views import Views, views_of
+from sleuth.training.signals import Stop, stop_requests
 from sleuth.training.watch import dev_scores
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 def reinforce(this: Round, material: Material, quiet: bool, processes: Processes = Processes()) -> None:
@@ -42,6 +46,7 @@ def reinforce(this: Round, material: Material, quiet: bool, processes: Processes
 
     done, begun = processes.from_main(begin)
     if done:
+        processes.from_main(this.rl.drop_optimizers)  # a killed process may not have come to it
         return
     with Progress(this.recipe, quiet=quiet or not processes.main) as progress:
         progress.say(f"round {this.number} of {this.recipe.search_e1.rounds}: reinforcement learning")
@@ -61,16 +66,18 @@ def distil_round(this: Round, material: Material, progress: Progress, processes:
     of = f"round {this.number} of {settings.rounds}"
     if not processes.from_main(lambda: this.pool.finished):
         asked = min(settings.pool.questions or len(parts.train), len(parts.train))
-        this.pool.draw(
-            recipe,
-            processes.spread(build_agent(parts, build_sampler(recipe, parts.model)), parts.model),
-            parts.reward,
-            parts.train,
-            round=this.number,
-            step=this.first + recipe.trainer.steps,
-            progress=progress.counting(f"{of}: a pool of {asked:,} questions", asked * settings.pool.rollouts),
-            processes=processes,
-        )
+        with _stoppable(this.run.how_to_continue, "at the end of this batch of the pool", progress, processes) as stop:
+            this.pool.draw(
+                recipe,
+                processes.spread(build_agent(parts, build_sampler(recipe, parts.model)), parts.model),
+                parts.reward,
+                parts.train,
+                round=this.number,
+                step=this.first + recipe.trainer.steps,
+                progress=progress.counting(f"{of}: a pool of {asked:,} questions", asked * settings.pool.rollouts),
+                processes=processes,
+                stop=lambda: stop.requested,
+            )
 
     def pairs() -> list[Views]:
         mined = mine(this.pool.read(), settings.pairs)
@@ -86,7 +93,17 @@ def distil_round(this: Round, material: Material, progress: Progress, processes:
 
     views = processes.from_main(pairs)
     seed = derive_seed(recipe.seed, "distill", this.number)
-    model = distil_policy(recipe, parts, views, this.distill, seed=seed, progress=progress, processes=processes)
+    model = distil_policy(
+        recipe,
+        parts.model,
+        parts.tokenizer,
+        views,
+        this.distill,
+        seed=seed,
+        progress=progress,
+        processes=processes,
+        how_to_continue=this.run.how_to_continue,
+    )
     parts = replace(parts, model=model)
     dev = None
     if parts.dev and (recipe.trainer.eval_every or recipe.trainer.keep == "best"):
@@ -97,37 +114,60 @@ def distil_round(this: Round, material: Material, progress: Progress, processes:
         summary = stage_summary(this.distill, len(views)) | ({} if dev is None else {"dev_em": dev})
         save_model(model, parts.tokenizer, this.run.checkpoint(this.first + recipe.trainer.steps + summary["updates"]))
         write_text(this.distill / "distill.json", json.dumps(summary, indent=2) + "\n")
-        shutil.rmtree(this.distill / "checkpoints", ignore_errors=True)
 
     processes.from_main(finish)
 
 
 def distil_policy(
     recipe: Recipe,
-    parts: Parts,
+    model: Any,
+    tokenizer: PreTrainedTokenizerBase,
     views: Sequence[Views],
     folder: Path,
     *,
     seed: int,
     progress: Progress,
+    how_to_continue: str,
     processes: Processes = Processes(),
 ) -> Any:
-    """Run the stage with a bar; without pairs the model stays as it is."""
+    """Run the stage with a bar; without pairs the model stays as it is.
+
+    Args:
+        how_to_continue: for a message, where a signal or a full disk ends it.
+
+    Raises:
+        RunStopped: by a signal, behind the update in work and its checkpoint. RunFailed: of
+            :func:`~sleuth.training.search_e1.distill.run_stage`.
+    """
     if not views:
         progress.say("no pairs, so that nothing is distilled; a larger pool may have some (search_e1.pool)")
-        return parts.model
+        return model
     total = len(views) * recipe.search_e1.distill.epochs
     advance = progress.counting(f"distilling {total:,} pairs", total)
-    return run_stage(
-        recipe,
-        parts.model,
-        parts.tokenizer,
-        views,
-        folder,
-        seed=seed,
-        progress=lambda record: advance(recipe.search_e1.distill.batch),
-        processes=processes,
-    )
+    with _stoppable(how_to_continue, "at the end of this update with a checkpoint", progress, processes) as stop:
+        return run_stage(
+            recipe,
+            model,
+            tokenizer,
+            views,
+            folder,
+            seed=seed,
+            progress=lambda record: advance(recipe.search_e1.distill.batch),
+            processes=processes,
+            stop=lambda: stop.requested,
+            how_to_continue=how_to_continue,
+        )
+
+
+@contextmanager
+def _stoppable(how_to_continue: str, where: str, progress: Progress, processes: Processes) -> Iterator[Stop]:
+    """Within, a signal asks for the end and the second one makes it; where that was heard, how to go on is said."""
+    stop = Stop(progress.say, where)
+    try:
+        with stop_requests(stop.request, processes=processes.count):
+            yield stop
+    except RunStopped as stopped:
+        raise RunStopped(f"{stopped}; {how_to_continue}") from None
 
 
 def write_pairs(folder: Path, views: Sequence[Views], statistics: dict[str, Any]) -> None:

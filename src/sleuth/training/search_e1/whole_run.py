@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ def conclude(
         started: by ``time.monotonic``.
     """
     recipe, run = rounds[0].recipe, rounds[0].run
-    result = processes.from_main(lambda: _result(rounds))
+    result, kept = processes.from_main(lambda: _chosen(rounds))
     parts = parts_of(recipe, result, material, processes)
 
     def before_training() -> None:
@@ -71,6 +71,9 @@ def conclude(
             max(spent, time.monotonic() - started),
             schedule=recipe.schedule,
             rounds=told,
+            rl_steps=sum(t["rl"]["steps"] for t in told),
+            distillation_updates=sum((t["distill"] or {}).get("updates", 0) for t in told),
+            kept=kept,
             training_seconds=round(spent, 1),
         )
 
@@ -98,17 +101,52 @@ def _moved(alarm: dict[str, Any], by: int) -> dict[str, Any]:
     return alarm | {key: alarm[key] + by for key in ("step", "since") if isinstance(alarm.get(key), int)}
 
 
-def _result(rounds: Sequence[Round]) -> Path:
-    """The last policy; with ``trainer.keep: best`` the stage's with the best dev EM, the earliest of equals."""
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """A policy that a stage left. ``name``: as a person is told of it; ``dev_em``: None where it was not scored."""
+
+    name: str
+    dev_em: float | None
+    policy: Path
+
+
+def _stages(rounds: Sequence[Round]) -> list[_Stage]:
+    stages = []
+    for this in rounds:
+        before = " before its distillation" if this.distills else ""
+        stages.append(_Stage(f"round {this.number}{before}", _rl_dev_em(this), this.rl_result))
+        if this.distills:
+            dev_em = (this.distilled or {}).get("dev_em")
+            stages.append(_Stage(f"round {this.number}, distilled", dev_em, this.policy))
+    return stages
+
+
+def _chosen(rounds: Sequence[Round]) -> tuple[Path, str]:
+    """The policy that is the run's result, and what a person is told of the choice: the last one, or with
+    ``trainer.keep: best`` that of the stage with the best dev EM, the earliest of equals."""
+    stages = _stages(rounds)
+    last = stages[-1]
     if rounds[0].recipe.trainer.keep == "last":
-        return rounds[-1].policy
-    scored = [
-        (em, path)
-        for this in rounds
-        for em, path in ((_rl_dev_em(this), this.rl_result), ((this.distilled or {}).get("dev_em"), this.policy))
-        if em is not None
-    ]
-    return max(scored, key=lambda pair: pair[0])[1] if scored else rounds[-1].policy
+        return last.policy, f"{last.name}: the last (trainer.keep=last)"
+    scored = [stage for stage in stages if stage.dev_em is not None]
+    if not scored:
+        return last.policy, f"{last.name}: the last, as trainer.keep=best has no dev EM to choose by"
+    kept = max(scored, key=_dev_em)
+    why = f"{kept.name}: dev EM {kept.dev_em:.3f}"
+    if kept is not last:
+        rival = "was not scored (trainer.eval_every=0)" if last.dev_em is None else f"has {last.dev_em:.3f}"
+        equal = ", and of equals the first is kept" if kept.dev_em == last.dev_em else ""
+        return kept.policy, f"{why}; the last policy ({last.name}) {rival}{equal} (trainer.keep=best)"
+    others = [stage for stage in scored if stage is not kept]
+    if not others:
+        return kept.policy, f"{why}; no other stage was scored (trainer.eval_every=0)"
+    second = max(others, key=_dev_em)
+    return kept.policy, f"{why}; the next best ({second.name}) has {second.dev_em:.3f} (trainer.keep=best)"
+
+
+def _dev_em(stage: _Stage) -> float:
+    assert stage.dev_em is not None
+    return stage.dev_em
 
 
 def _rl_dev_em(this: Round) -> float | None:
