@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from sleuth.retrieval.client.http import HTTPSettings
+
 TINY = "tiny"
 """``model: tiny``: the warm-started tiny policy that comes with the package."""
 
@@ -133,6 +135,7 @@ def assemble(
 
 def gather(recipe: Recipe, run_dir: Path, *, splits: Sequence[str] = SPLITS, say: Say = lambda line: None) -> Material:
     """Load the questions and build the retriever; arguments and errors as of :func:`assemble`."""
+    check_retriever(recipe)
     files = world_files(recipe, run_dir)
     sets = question_sets(recipe, files, splits=splits, say=say)
     retriever, corpus_hash = build_retriever(recipe, files)
@@ -291,6 +294,38 @@ def prompt_hash(protocol: AgentProtocol) -> str:
 # Retriever -----------------------------------------------------------------------------------------------------------
 
 
+def check_retriever(recipe: Recipe) -> None:
+    """Refuse what no retriever can be built of, before anything is made or read for it.
+
+    Raises:
+        UserError: an unknown kind, a wrong setting, no address, or no key.
+    """
+    kind, settings = recipe.retriever.kind, recipe.retriever.settings
+    where, prefix = f"recipe {recipe.name}", "retriever.settings"
+    if kind not in RETRIEVERS and ":" not in kind:
+        raise UserError(
+            f"retriever.kind={kind!r} is not known; write {', '.join(RETRIEVERS)}, or your own module:function"
+        )
+    if kind == "http":
+        _http_settings(recipe)
+    elif kind in WEB_ENGINES:
+        from sleuth.retrieval.client.web_search import web_settings
+
+        web_settings(kind, settings, where=where, prefix=prefix)
+
+
+def _http_settings(recipe: Recipe) -> HTTPSettings:
+    from sleuth.retrieval.client.http import HTTPSettings
+
+    settings = recipe.retriever.settings
+    if not settings.get("url"):
+        raise UserError(
+            f"recipe {recipe.name}: retriever.kind=http needs the address of a server, such as "
+            "retriever.settings.url=http://127.0.0.1:8000"
+        )
+    return validated(HTTPSettings, settings, where=f"recipe {recipe.name}", prefix="retriever.settings")
+
+
 def build_retriever(recipe: Recipe, world: Any = None) -> tuple[Retriever, str | None]:
     """The retriever, and the hash of its corpus where that is a file that we read.
 
@@ -300,6 +335,7 @@ def build_retriever(recipe: Recipe, world: Any = None) -> tuple[Retriever, str |
     Raises:
         UserError: no corpus, an unreadable one, an unknown kind or a wrong setting.
     """
+    check_retriever(recipe)
     kind, settings = recipe.retriever.kind, recipe.retriever.settings
     corpus = recipe.retriever.corpus or (str(world.corpus) if world is not None else None)
     where, prefix = f"recipe {recipe.name}", "retriever.settings"
@@ -320,9 +356,9 @@ def build_retriever(recipe: Recipe, world: Any = None) -> tuple[Retriever, str |
         index = open_index(corpus, settings)
         return index, index.corpus_hash
     if kind == "http":
-        from sleuth.retrieval.client.http import HTTPRetriever, HTTPSettings
+        from sleuth.retrieval.client.http import HTTPRetriever
 
-        server = HTTPRetriever(validated(HTTPSettings, settings, where=where, prefix=prefix))
+        server = HTTPRetriever(_http_settings(recipe))
         server.check()
         return server, server.corpus_hash
     if kind == "simulated":
@@ -335,10 +371,6 @@ def build_retriever(recipe: Recipe, world: Any = None) -> tuple[Retriever, str |
         from sleuth.retrieval.client.web_search import web_retriever
 
         return web_retriever(kind, settings, where=where, prefix=prefix), None
-    if ":" not in kind:
-        raise UserError(
-            f"retriever.kind={kind!r} is not known; write {', '.join(RETRIEVERS)}, or your own module:function"
-        )
     retriever = _call(kind, "retriever.kind", corpus=corpus, **settings)
     if not isinstance(retriever, Retriever):
         raise UserError(f"retriever.kind={kind} gave a {type(retriever).__name__} without a method search(requests, k)")

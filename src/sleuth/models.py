@@ -21,6 +21,17 @@ _HUB_TIMEOUT = 10.0
 """Seconds. transformers itself retries an unreachable hub for three quarters of a minute, file by file."""
 
 
+def no_loading_bars() -> None:
+    """From now on transformers shows no bar over the tensors of a file that is on the disk; downloads keep theirs."""
+    from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
+    from transformers.utils.logging import disable_progress_bar
+
+    downloads = not are_progress_bars_disabled()
+    disable_progress_bar()  # of the hub, too
+    if downloads:
+        enable_progress_bars()
+
+
 def load_model(
     name_or_folder: str | os.PathLike[str], *, dtype: DtypeName | torch.dtype = "float32", **settings: Any
 ) -> PreTrainedModel:

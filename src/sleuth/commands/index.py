@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,8 @@ def index(
     _refuse_unused(settings, bm25, dense, words)
     check_writable(folder)
     out = console(stderr=True)
-    expected = estimate(corpus, settings, folder, device)
+    encoder = cache(partial(settings.load_encoder, device))  # once for both, and not before the corpus was read
+    expected = estimate(corpus, settings, folder, encoder)
     out.print(expected.line())
     for warning in expected.warnings:
         out.print(f"warning: {warning}", soft_wrap=True)
@@ -58,7 +60,7 @@ def index(
         return
     started = time.monotonic()
     with _shown(expected.passages) as progress:
-        built = build_index(corpus, folder, settings, strict=strict, device=device, progress=progress)
+        built = build_index(corpus, folder, settings, strict=strict, encoder=encoder, progress=progress)
     _report(built.problems)
     if built.resumed:
         out.print("went on from an earlier build of the same corpus")

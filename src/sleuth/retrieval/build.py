@@ -16,8 +16,9 @@ from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial as partial_call
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -40,6 +41,9 @@ from sleuth.retrieval.store import (
     without_duplicates,
 )
 from sleuth.types import Document
+
+if TYPE_CHECKING:
+    from sleuth.retrieval.encoders import Encoder
 
 Kind = Literal["bm25", "tantivy", "dense", "hybrid"]
 
@@ -81,6 +85,16 @@ class IndexSettings(BaseModel):
     def has_vectors(self) -> bool:
         return self.kind in ("dense", "hybrid")
 
+    def load_encoder(self, device: str | None = None) -> Encoder:
+        """What makes the vectors of dense and hybrid, on ``device`` (None: its own choice).
+
+        Raises:
+            UserError: it can't be loaded.
+        """
+        from sleuth.retrieval.dense_index import DenseSettings
+
+        return DenseSettings.model_validate(self.dense).load(device)
+
 
 @dataclass(frozen=True, slots=True)
 class Built:
@@ -98,6 +112,7 @@ def build_index(
     *,
     strict: bool = False,
     device: str | None = None,
+    encoder: Callable[[], Encoder] | None = None,
     progress: Progress = lambda doing, done: None,
 ) -> Built:
     """Build ``folder`` from the passages of ``source``.
@@ -105,6 +120,7 @@ def build_index(
     Args:
         strict: the first passage that can't be used stops the build.
         device: that the encoder runs on; None: its own choice.
+        encoder: gives the encoder of an index with vectors; None: it is loaded here.
 
     Raises:
         UserError: the folder is taken, the corpus can't be read or has no passages, a library is missing, or another
@@ -131,7 +147,7 @@ def build_index(
             except UserError:  # the corpus has to be mended, so that nothing here is of use any more
                 shutil.rmtree(partial)
                 raise
-        manifest = _index(source, partial, settings, device, progress)
+        manifest = _index(source, partial, settings, encoder or partial_call(settings.load_encoder, device), progress)
         for name in (_PLAN, _READ):
             (partial / name).unlink()
         sync_folder(partial)
@@ -199,7 +215,9 @@ def _read(source: str, partial: Path, settings: IndexSettings, problems: Problem
         out.write(json.dumps({"passages": count, "problems": problems.as_json()}).encode())
 
 
-def _index(source: str, partial: Path, settings: IndexSettings, device: str | None, progress: Progress) -> Manifest:
+def _index(
+    source: str, partial: Path, settings: IndexSettings, load: Callable[[], Encoder], progress: Progress
+) -> Manifest:
     read = json.loads((partial / _READ).read_text())
     (partial / MANIFEST).unlink(missing_ok=True)
     store = PassageStore(partial)
@@ -211,7 +229,7 @@ def _index(source: str, partial: Path, settings: IndexSettings, device: str | No
         from sleuth.retrieval.dense_index import INDEX, DenseSettings, build_dense, encode_passages
 
         dense = DenseSettings.model_validate(settings.dense)
-        encoder = dense.load(device)
+        encoder = load()
         dimension = encode_passages(store, encoder, partial, lambda done: progress("encoding", done))
         said |= build_dense(store, dense, encoder, partial, dimension)
         files.append(INDEX)

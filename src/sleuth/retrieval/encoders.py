@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sleuth.errors import UserError
+from sleuth.models import no_loading_bars
 from sleuth.plugins import load_object
 
 _E5 = re.compile(r"(^|[/_-])e5([_-]|$)", re.IGNORECASE)
@@ -74,6 +75,7 @@ def load_encoder(name: str, device: str | None = None, prefixes: tuple[str, str]
         from sentence_transformers import SentenceTransformer
     except ImportError:
         raise UserError("a dense index needs sentence-transformers; pip install 'sleuth[dense]'") from None
+    no_loading_bars()
     try:
         model = SentenceTransformer(name, device=device)
     except Exception as error:  # whatever the hub, the files or torch raise

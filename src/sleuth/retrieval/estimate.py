@@ -11,15 +11,19 @@ import os
 import shutil
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sleuth.retrieval.build import IndexSettings
 from sleuth.retrieval.corpus import Passage, read_passages
 from sleuth.retrieval.problems import Problems
 from sleuth.retrieval.sources import source_files
 from sleuth.retrieval.store import escaped_fields, line_of
+
+if TYPE_CHECKING:
+    from sleuth.retrieval.encoders import Encoder
 
 _SAMPLE = 2000
 _SECONDS = 2.0
@@ -58,11 +62,14 @@ class Estimate:
         )
 
 
-def estimate(source: str, settings: IndexSettings, target: Path, device: str | None = None) -> Estimate:
+def estimate(
+    source: str, settings: IndexSettings, target: Path, encoder: Callable[[], Encoder] | None = None
+) -> Estimate:
     """Read at most 2,000 passages (or two seconds' worth) and extrapolate.
 
     Args:
         target: where the index goes; its disk is looked at.
+        encoder: gives the encoder of an index with vectors; None: it is loaded here.
 
     Raises:
         UserError: the corpus can't be read at all.
@@ -77,13 +84,18 @@ def estimate(source: str, settings: IndexSettings, target: Path, device: str | N
             break
     else:
         if len(sample) < _SAMPLE:  # that was all of it
-            return _of(len(sample), sample, time.process_time() - started, settings, target, device)
+            return _of(len(sample), sample, time.process_time() - started, settings, target, encoder)
     read = time.process_time() - started
-    return _of(_passages(source, sample), sample, read, settings, target, device)
+    return _of(_passages(source, sample), sample, read, settings, target, encoder)
 
 
 def _of(
-    passages: int | None, sample: list[Passage], read: float, settings: IndexSettings, target: Path, device: str | None
+    passages: int | None,
+    sample: list[Passage],
+    read: float,
+    settings: IndexSettings,
+    target: Path,
+    load: Callable[[], Encoder] | None,
 ) -> Estimate:
     if not sample or passages is None:
         return Estimate(passages, None, None, None, 0.0, [])
@@ -99,7 +111,7 @@ def _of(
         seconds += analysed + postings * cost
     total_memory, scratch = _BASE_MEMORY[engine] + passages * memory, 0.0
     if settings.has_vectors:
-        per_passage, dimension = _encoding(settings, sample, device)
+        per_passage, dimension = _encoding(sample, (load or settings.load_encoder)())
         seconds += per_passage
         exact = passages <= settings.dense.get("exact_up_to", 100_000)
         disk += dimension * (4 if exact else 1) + 8
@@ -127,11 +139,10 @@ def _lines(sample: list[Passage]) -> Iterator[bytes]:
     return (line_of(*escaped_fields(passage.document)) for passage in sample)
 
 
-def _encoding(settings: IndexSettings, sample: list[Passage], device: str | None) -> tuple[float, int]:
+def _encoding(sample: list[Passage], encoder: Encoder) -> tuple[float, int]:
     """Seconds a passage, measured, and the dimension."""
-    from sleuth.retrieval.dense_index import DenseSettings, passage_text
+    from sleuth.retrieval.dense_index import passage_text
 
-    encoder = DenseSettings.model_validate(settings.dense).load(device)
     texts = [passage_text(p.document) for p in sample[:_ENCODED]]
     encoder.passages(texts[:1])
     started = time.monotonic()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sleuth.errors import UserError
+from sleuth.models import no_loading_bars
 from sleuth.plugins import load_object
 from sleuth.retrieval.dense_index import passage_text
 from sleuth.retrieval.engine import Engine, Hits
@@ -62,6 +63,7 @@ def load_reranker(name: str, device: str | None = None) -> Reranker:
         from sentence_transformers import CrossEncoder
     except ImportError:
         raise UserError("a reranker needs sentence-transformers; pip install 'sleuth[dense]'") from None
+    no_loading_bars()
     try:
         model = CrossEncoder(name, device=device)
     except Exception as error:

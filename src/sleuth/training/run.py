@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import signal
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sleuth.assembly import Material, Parts, assemble, build_model
+from sleuth.assembly import Material, Parts, assemble, build_model, check_retriever
 from sleuth.errors import RunFailed, RunStopped, UserError
 from sleuth.evaluation.coverage import answer_coverage
 from sleuth.question_sets import world_files
@@ -28,12 +26,10 @@ from sleuth.training.rollback import recipe_after_rollback, recipe_in_force, rol
 from sleuth.training.run_folder import RunFolder, environment
 from sleuth.training.scores import score_test, write_summary
 from sleuth.training.served_sampling import check_served_sampling
+from sleuth.training.signals import interrupts_on_sigterm, stop_requests
 from sleuth.training.trl import SearchGRPOTrainer
 from sleuth.training.watch import Watch, kept_step
 from sleuth.types import Trajectory
-
-_SAME_SIGNAL = 2.0
-"""Seconds within which signals count as one, where a launcher passes them on."""
 
 TRACKERS = ("tensorboard", "wandb", "trackio")
 """What ``trainer.track`` may name."""
@@ -67,6 +63,7 @@ def train(
     run = RunFolder(run_dir)
     processes = processes or Processes.join()
     recipe_objective(recipe)
+    check_retriever(recipe)
     check_served_sampling(recipe)
     if "rollback" in recipe.diagnosis.actions:
         recipe_objective(recipe_after_rollback(recipe))
@@ -180,6 +177,17 @@ def _fit(trainer: SearchGRPOTrainer, run: RunFolder, resume: bool, progress: Pro
             raise UserError(
                 f"{run.checkpoint(start)} was kept without its optimiser; it can be used, but not trained on"
             )
+        if (
+            start
+            and start < trainer.steps
+            and run.is_sharded(start) != (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled)
+        ):
+            raise UserError(
+                f"{run.checkpoint(start)} was written "
+                + ("with" if run.is_sharded(start) else "without")
+                + " FSDP or DeepSpeed, and its optimiser can only go on like that; start the run as before, or a new "
+                f"one from its weights with model={run.checkpoint(start)}"
+            )
         run.rewind(start)
         return start, sum(r["seconds/rollout"] + r["seconds/update"] for r in run.read_metrics())
 
@@ -189,24 +197,16 @@ def _fit(trainer: SearchGRPOTrainer, run: RunFolder, resume: bool, progress: Pro
         return earlier
     progress.start(start)
     watch = _watch(trainer)
-    asked = 0.0
 
-    def stop(signum: int, frame: Any) -> None:
-        nonlocal asked
-        # A launcher passes on what a terminal has sent its processes already: that is once.
-        if watch.stop_requested and (processes.count == 1 or time.monotonic() - asked > _SAME_SIGNAL):
-            raise KeyboardInterrupt
-        watch.stop_requested, asked = True, time.monotonic()
-        progress.say("stopping at the end of this batch with a checkpoint; once more to stop at once")
+    def stop() -> None:
+        if not watch.stop_requested:
+            progress.say("stopping at the end of this batch with a checkpoint; once more to stop at once")
+        watch.stop_requested = True
 
-    previous = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with stop_requests(stop, processes=processes.count):
         trainer.train(resume_from_checkpoint=str(run.checkpoint(start)) if start else None)
-    finally:
-        for s, handler in previous.items():
-            signal.signal(s, handler)
     last = processes.from_main(lambda: run.checkpoint_steps()[-1])
-    if processes.any(watch.stop_requested) and last < trainer.steps:
+    if processes.any(watch.stop_requested):
         raise RunStopped(f"stopped after step {last}; {run.how_to_continue}")
     alarm = watch.alarms.ended_by
     if alarm is not None and alarm.action == "stop":
@@ -219,16 +219,6 @@ def _fit(trainer: SearchGRPOTrainer, run: RunFolder, resume: bool, progress: Pro
 
 def _watch(trainer: SearchGRPOTrainer) -> Watch:
     return next(c for c in trainer.callback_handler.callbacks if isinstance(c, Watch))
-
-
-@contextmanager
-def interrupts_on_sigterm() -> Iterator[None]:
-    """SIGTERM outside of the training loop ends the run like Ctrl-C, with a line that says how to go on."""
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def _check_trackers(recipe: Recipe) -> None:

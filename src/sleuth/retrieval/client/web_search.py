@@ -50,13 +50,7 @@ class WebRetriever(HTTPRetriever):
     """
 
     def __init__(self, engine: str, settings: WebSettings) -> None:
-        key = ""
-        if engine in _KEYS:
-            variable = settings.key_variable or _KEYS[engine]
-            key = os.environ.get(variable, "")
-            if not key:
-                raise UserError(f"retriever.kind={engine} needs a key: set the environment variable {variable}")
-        super().__init__(settings, _WIRES[engine](settings.url, key))
+        super().__init__(settings, _WIRES[engine](settings.url, _key(engine, settings)))
         self._reader = WebPages(seconds=settings.timeout) if settings.read_pages else None
 
     def page(self, name: str) -> list[Document]:
@@ -138,12 +132,34 @@ def web_retriever(engine: str, settings: dict[str, Any], *, where: str, prefix: 
     Raises:
         UserError: a wrong setting, or no key.
     """
+    return WebRetriever(engine, web_settings(engine, settings, where=where, prefix=prefix))
+
+
+def web_settings(engine: str, settings: dict[str, Any], *, where: str, prefix: str) -> WebSettings:
+    """What the engine called ``engine`` is asked by, once there is a key.
+
+    Raises:
+        UserError: a wrong setting, or no key.
+    """
     from sleuth.recipes.validation import validated
 
     given = {"url": _ADDRESSES[engine], **settings}
     if given.get("queries_per_call", 1) != 1:
         raise UserError(f"{where}: {prefix}.queries_per_call: {engine} takes one query a call; drop it")
-    return WebRetriever(engine, validated(WebSettings, given, where=where, prefix=prefix))
+    checked = validated(WebSettings, given, where=where, prefix=prefix)
+    _key(engine, checked)
+    return checked
+
+
+def _key(engine: str, settings: WebSettings) -> str:
+    """From the environment; "" for an engine that wants none."""
+    if engine not in _KEYS:
+        return ""
+    variable = settings.key_variable or _KEYS[engine]
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise UserError(f"retriever.kind={engine} needs a key: set the environment variable {variable}")
+    return key
 
 
 def _object(content: bytes) -> dict[str, Any]:
