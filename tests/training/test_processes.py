@@ -91,6 +91,12 @@ def test_sharded_weights_train_to_the_numbers_of_one_process_and_resume(tmp_path
     on = [*sharded, "train", tmp_path / "two", "--resume", "trainer.steps=4"]
     assert _launch(2, *on, environment=ENVIRONMENT).wait() == 0
     one, two = (RunFolder(tmp_path / name) for name in ("one", "two"))
+    for name, other in (("one", ENVIRONMENT), ("two", {})):
+        program = sharded if other else ["-m", "sleuth.cli"]
+        resume = [*program, "train", tmp_path / name, "--resume", "trainer.steps=6"]
+        process = _launch(2, *resume, environment=other, stderr=subprocess.PIPE, text=True)
+        assert "FSDP or DeepSpeed, and its optimiser can only go on like that" in process.communicate()[1]
+        assert process.returncode != 0
     for a, b in zip(one.read_metrics(), two.read_metrics(), strict=True):
         for key in ("reward", "em", "searches", "policy_tokens", "groups", "dev/em"):
             assert a.get(key) == b.get(key)
