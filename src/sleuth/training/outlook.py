@@ -44,7 +44,7 @@ def outlook(recipe: Recipe, run: RunFolder) -> tuple[Recipe, list[str]]:
 
 def _start(run: RunFolder, made: list[int]) -> tuple[int, list[str]]:
     """The step of the newest checkpoint that can be trusted, 0 where there is none, and a line for each that can't."""
-    damaged = []
+    damaged: list[str] = []
     for step in reversed(made):
         if (problem := damage(run.checkpoint(step))) is None:
             return step, damaged
