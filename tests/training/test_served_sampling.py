@@ -168,6 +168,10 @@ def engine(small, transfer, monkeypatch):
     recipe = small()
     made = Engine(build_model(recipe).eval(), build_tokenizer(recipe))
     transfer(SimpleNamespace())
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        # TRL sets them for vLLM; left behind, they would make a launched process of whatever comes next.
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
     monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(SamplingParams=SimpleNamespace))
     monkeypatch.setattr("trl.generation.vllm_generation.LLM", lambda **settings: made, raising=False)
     return made

@@ -109,6 +109,16 @@ def test_a_steps_loss_is_that_of_our_objective_on_the_same_rollouts(tmp_path):
 
 
 @pytest.mark.slow
+def test_sspo_alone_trains_by_settings(tmp_path):
+    teacher = [f"+{SEARCH}.teacher.anchors={tmp_path / 'anchors.jsonl'}", f"+{SEARCH}.teacher.prompt={TEACHER}"]
+    steps = main_ppo(tmp_path, *SYNC, f"+{LOSS}.objective=sspo", *teacher)
+    assert len(steps) == 2
+    assert all(step["actor/grad_norm"] > 0 for step in steps)
+    assert sum(step["search/teacher/scored"] for step in steps) > 0
+    assert sum(step.get("search/sspo/steps", 0) for step in steps) > 0
+
+
+@pytest.mark.slow
 def test_calibadv_sspo_and_search_sapo_train_together(tmp_path):
     teacher = [f"+{SEARCH}.teacher.anchors={tmp_path / 'anchors.jsonl'}", f"+{SEARCH}.teacher.prompt={TEACHER}"]
     steps = main_ppo(tmp_path, *SYNC, f"+{LOSS}.objective=calibadv+sspo+search_sapo", *teacher)
